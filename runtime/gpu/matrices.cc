@@ -1,5 +1,7 @@
 #include "runtime/gpu/matrices.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ops/gpu/make_matrix.h"
@@ -22,6 +24,11 @@ uint16_t MatrixTable::addAs(BufferId buffer, int boxRows, int64_t begin, int64_t
   const auto [known, isNew] =
       known_.try_emplace({buffer.value, boxRows, begin, rows}, static_cast<uint16_t>(matrices_.size()));
   if (!isNew) return known->second;
+  if (matrices_.size() == gpu::kNoMatrix) {
+    status_ = Error{fmt::format("a step has more than {} matrices", gpu::kNoMatrix)};
+    known->second = 0;
+    return 0;
+  }
 
   const Buffer& described = step_.program().at(buffer);
   const BufferAddress& address = step_.at(buffer);

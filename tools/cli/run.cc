@@ -10,6 +10,7 @@
 #include "runtime/api/on_hang.h"
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
+#include "runtime/gpu/cuda/cuda_device.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_memory.h"
 #include "tools/cli/run_ranks.h"
@@ -131,6 +132,10 @@ Command addRun(CLI::App& parent) {
   app->add_option("--device", options->device,
                   "what runs the tasks: cpu (default), or cuda:N, a GPU of compute capability 9.0 on which "
                   "all ranks are threads of this process")
+      ->check([](const std::string& text) {
+        const Status named = checkDeviceName(text);
+        return named ? std::string() : named.error().message;
+      })
       ->type_name("cpu|cuda[:N]");
   app->add_option("--threads", options->threads, "workers of each rank (default: cores / ranks)")
       ->check(CLI::Range(1, 1024))

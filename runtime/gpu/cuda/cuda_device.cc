@@ -72,6 +72,12 @@ Expected<int> numberOf(std::string_view name) {
 
 }  // namespace
 
+Status checkDeviceName(std::string_view name) {
+  if (name == "cpu") return {};
+  const auto number = numberOf(name);
+  return number ? Status() : Status(number.error());
+}
+
 Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
   const auto number = numberOf(name);
   if (!number) return number.error();
