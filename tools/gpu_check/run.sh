@@ -7,6 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 programs=("$here"/*.slp)
 small=()
 for program in "${programs[@]}"; do [[ "$program" == */large.slp ]] || small+=("$program"); done
+export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 status=0
 "$here/gpu_check" "${small[@]}" --json gpu_check.json "$@" || status=$?
 # a layer whose time counts: reference results of the CPU take most of the time, so fewer runs
