@@ -168,13 +168,15 @@ Expected<TensorView> Context::Impl::output(std::string_view name) {
   for (size_t d = 1; d < buffer.shape.size(); ++d) view.shape.push_back(buffer.shape[d].size);
   const int64_t rowBytes = view.shape[0] > 0 ? view.bytes() / view.shape[0] : 0;
   Device& device = *area().device;
-  if (view.shape[0] == 0 || (rowBytes == address.stride && device.isOnHost())) return view;
+  const bool hasGaps = rowBytes != address.stride;
+  if (view.shape[0] == 0 || (!hasGaps && device.isOnHost())) return view;
   // the region has gaps between rows, or is out of the caller's reach, who gets a packed copy
   auto& copy = packed[id->value];
   copy.resize(view.bytes());
-  for (int64_t row = 0; row < view.shape[0]; ++row)
-    if (Status read =
-            device.read(copy.data() + row * rowBytes, address.data + row * address.stride, rowBytes);
+  const int64_t pieces = hasGaps ? view.shape[0] : 1, pieceBytes = view.bytes() / pieces;
+  for (int64_t piece = 0; piece < pieces; ++piece)
+    if (Status read = device.read(copy.data() + piece * pieceBytes, address.data + piece * address.stride,
+                                  static_cast<size_t>(pieceBytes));
         !read)
       return read.error();
   view.data = copy.data();

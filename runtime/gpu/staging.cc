@@ -33,7 +33,7 @@ Status forOperands(const Step& step, const Body& body) {
 Expected<Step> Staging::begin(const Step& step) {
   addresses_.assign(step.buffers.begin(), step.buffers.end());
   copies_.resize(addresses_.size());
-  for (Copy& copy : copies_) copy.isUsed = false;
+  for (Copy& copy : copies_) copy.isUsed = copy.isFilled = false;
   if (Status staged = forOperands(step, [&](BufferId id, bool isRead) { return stage(step, id, isRead); });
       !staged)
     return staged.error();
@@ -65,8 +65,9 @@ Status Staging::stage(const Step& step, BufferId id, bool isRead) {
   }
   copy.isUsed = true;
   addresses_[id.value].data = copy.memory.data;
-  const bool isThere = bound.constant && copy.version == bound.version;
+  const bool isThere = copy.isFilled || (bound.constant && copy.version == bound.version);
   if (!isRead || isThere) return {};
+  copy.isFilled = true;
   copy.version = bound.constant ? bound.version : 0;
   return backend_.copyIn(copy.memory.data, theirs.data, bytes);
 }

@@ -29,8 +29,9 @@ class Staging {
  private:
   struct Copy {
     DeviceMemory memory;
-    bool isUsed = false;   // in this step
-    uint64_t version = 0;  // of the content, where it stays
+    bool isUsed = false;    // in this step
+    bool isFilled = false;  // in this step
+    uint64_t version = 0;   // of the content, where it stays
   };
 
   Status grow(DeviceMemory& memory, size_t bytes);

@@ -44,7 +44,10 @@ class ModelBackend final : public GpuBackend {
     return std::ranges::any_of(
         own_, [at](const SymmetricMemory& each) { return at >= each.data && at < each.data + each.bytes; });
   }
-  Status copyIn(std::byte* to, const void* from, size_t bytes) override { return copy(to, from, bytes); }
+  Status copyIn(std::byte* to, const void* from, size_t bytes) override {
+    ++group_.copiesIn;
+    return copy(to, from, bytes);
+  }
   Status copyOut(void* to, const std::byte* from, size_t bytes) override { return copy(to, from, bytes); }
   Status zero(std::byte* data, size_t bytes) override {
     std::memset(data, 0, bytes);

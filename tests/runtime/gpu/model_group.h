@@ -2,6 +2,7 @@
 // step.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "runtime/gpu/partitions.h"
@@ -21,6 +22,7 @@ class ModelGroup {
   ModelGroup(int ranks, const ModelOptions& options) : partitions_(ranks), options_(options) {}
 
   const ModelOptions& options() const { return options_; }
+  std::atomic<int64_t> copiesIn = 0;  // to memory of devices, so far
   BackendMaker backends();
 
   // Error: what the model found wrong, besides those of Partitions.

@@ -2,10 +2,12 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "runtime/gpu/edited_backend.h"
 #include "runtime/gpu/gpu_device.h"
+#include "runtime/program/op_table.h"
 #include "tests/runtime/gpu/model_group.h"
 #include "tests/testing/small_layer.h"
 #include "tests/testing/wide_program.h"
@@ -44,6 +46,49 @@ TEST_CASE(
         CHECK(hashOutputs(runOn(program, sample, on(many))) == hashOutputs(one));
       }
     }
+}
+
+// The tensors of the caller that tasks of an entry read, or add to.
+std::set<uint32_t> tensorsReadBy(const TaskProgram& program, uint32_t entry) {
+  std::set<uint32_t> read;
+  for (const Family& family : program.families) {
+    if (family.entry.value != entry) continue;
+    for (const BufferId id : family.reads)
+      if (id && !program.at(id).region) read.insert(id.value);
+    for (const BufferId id : family.writes)
+      if (id && !program.at(id).region && isAccumulated(program, id)) read.insert(id.value);
+  }
+  return read;
+}
+
+TEST_CASE("a tensor that several families read is copied once a step, and a constant one once") {
+  MoeShape shape = smallShape(1);
+  shape.fused = true;
+  const Program program = programOf(buildWideProgram({shape}));
+  const TaskProgram& tables = program.tables();
+  ModelGroup group(1, {.blocks = 2, .hasOwnMemory = true});
+  LayerData data = dataFor(program, samplesOf(1).front());
+  const BufferId constant = tables.families[1].reads[1];  // the weight of the first product
+  const std::string& weight = tables.at(constant).name;
+  std::vector<int64_t> copies;
+  const auto statuses = runRanks(program, on(group), [&](int rank, Context& context) -> Status {
+    if (Status bound = bindAll(data, rank, context); !bound) return bound;
+    if (Status bound = context.bind(weight, viewOf(data.inputs[0].at(weight)), Weights::kConstant); !bound)
+      return bound;
+    for (const char* entry : {"forward", "backward", "forward"}) {
+      const int64_t before = group.copiesIn;
+      if (Status ran = context.run(entry); !ran) return ran;
+      copies.push_back(group.copiesIn - before);
+    }
+    return {};
+  });
+  REQUIRE(statuses.front().ok());
+  const auto forward = tensorsReadBy(tables, 0), backward = tensorsReadBy(tables, 1);
+  REQUIRE(forward.contains(constant.value));
+  constexpr int64_t kTables = 2;  // of the routing
+  CHECK(copies[0] == kTables + std::ssize(forward));
+  CHECK(copies[1] == kTables + std::ssize(backward) - (backward.contains(constant.value) ? 1 : 0));
+  CHECK(copies[2] == kTables + std::ssize(forward) - 1);
 }
 
 TEST_CASE("dense, scaled and adapted families, biases and row weights run on the model, too") {
