@@ -31,7 +31,7 @@ SLUICE_DEVICE void activateRows(const RowWork* work) {
         const auto point = function.at(Bf16::valueOf(in.gate, n), in.upAt(n));
         act[n] = point.f * point.u;
       }
-      storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::rawOf(act));
+      storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::partOf(act));
     });
   };
   ops::withActivation<Scalar>(load(&work->activation), load(&work->limit), body);
@@ -55,8 +55,8 @@ SLUICE_DEVICE float gradOfPart(const RowWork* work, const Function& function, bo
     sum += d * point.f * point.u;
   }
   std::byte* const out = outRow(work, 0, row);
-  storePart<Bf16>(out, piece, columns, Bf16::rawOf(gateGrad));
-  if (hasUp) storePart<Bf16>(out + columns * sizeof(Bf16::Element), piece, columns, Bf16::rawOf(upGrad));
+  storePart<Bf16>(out, piece, columns, Bf16::partOf(gateGrad));
+  if (hasUp) storePart<Bf16>(out + columns * sizeof(Bf16::Element), piece, columns, Bf16::partOf(upGrad));
   return sum;
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "ops/gpu/hw.h"
-#include "ops/gpu/parts.h"
 #include "ops/gpu/row_index.h"
 #include "ops/gpu/row_plan.h"
+#include "ops/gpu/row_walk.h"
 
 namespace sluice::gpu {
 

@@ -83,14 +83,13 @@ SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
   const int64_t pitch = load(&matrix->rowPitch);
   const int left = load(&matrix->rows) - place.row, most = load(&from->rows);
   const int rows = left < most && load(&from->rowIndex) == nullptr ? left : most;
-  const bool areWhole = columns >= 8 && isAligned(corner, 16) && pitch % 16 == 0;
   for (int row = laneIndex() / 8; row < load(&from->boxRows); row += 4) {
     const int source =
         row < rows ? indexedRow(load(&from->rowIndex), place.row + row, load(&from->divisor)) : -1;
     const std::byte* const at = corner + source * pitch;
     Part part = {};
     if (source >= 0) {
-      part = areWhole ? load(reinterpret_cast<const Part*>(at)) : loadPart(at, columns);
+      part = loadPart<2>(at, columns);
       scalePart(from, place.row + row, &part);
     }
     store(reinterpret_cast<Part*>(to + swizzled(row, laneIndex() % 8 * 16)), part);

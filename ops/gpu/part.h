@@ -13,18 +13,25 @@ SLUICE_DEVICE bool isAligned(const void* address, uint32_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
 }
 
-// The first `count` bf16, element by element; 0 for those after them. A count may be more than there are in a
-// part, or below 1.
+// The first `count` elements, of 2 or 4 bytes: at once where the address allows; 0 for those after them. A
+// count may be more than there are in a part, or below 1.
+template <int kElementBytes>
 SLUICE_DEVICE Part loadPart(const std::byte* from, int count) {
+  constexpr int kElements = sizeof(Part) / kElementBytes;
+  if (count >= kElements && isAligned(from, sizeof(Part))) return load(reinterpret_cast<const Part*>(from));
   Part part = {};
   SLUICE_UNROLL
-  for (int i = 0; i < 8; ++i)
-    if (i < count)
+  for (int i = 0; i < kElements; ++i) {
+    if (i >= count) continue;
+    if constexpr (kElementBytes == 4)
+      part.words[i] = load(reinterpret_cast<const uint32_t*>(from) + i);
+    else
       part.words[i / 2] |= uint32_t{load(reinterpret_cast<const uint16_t*>(from) + i)} << 16 * (i % 2);
+  }
   return part;
 }
 
-// Stores the first `count` elements, of 2 or 4 bytes: at once where the address allows.
+// Stores the first `count` elements likewise.
 template <int kElementBytes>
 SLUICE_DEVICE void storePart(std::byte* to, const Part& part, int count) {
   constexpr int kElements = sizeof(Part) / kElementBytes;

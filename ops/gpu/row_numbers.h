@@ -3,49 +3,40 @@
 #pragma once
 
 #include "ops/gpu/hw.h"
-#include "ops/gpu/parts.h"
+#include "ops/gpu/part.h"
 #include "ops/gpu/row_plan.h"
+#include "ops/gpu/row_walk.h"
 
 namespace sluice::gpu {
 
 struct Bf16 {
   using Element = uint16_t;
-  using Raw = Part;
   static constexpr int kCount = 8;  // in a part
-  SLUICE_DEVICE static float valueOf(const Raw& raw, int i) {
-    return i % 2 == 0 ? firstBf16(raw.words[i / 2]) : secondBf16(raw.words[i / 2]);
+  SLUICE_DEVICE static float valueOf(const Part& part, int i) {
+    return i % 2 == 0 ? firstBf16(part.words[i / 2]) : secondBf16(part.words[i / 2]);
   }
-  SLUICE_DEVICE static Raw rawOf(const float (&values)[kCount]) {
-    Raw raw;
+  SLUICE_DEVICE static Part partOf(const float (&values)[kCount]) {
+    Part part;
     SLUICE_UNROLL
-    for (int i = 0; i < kCount; i += 2) raw.words[i / 2] = packBf16(values[i], values[i + 1]);
-    return raw;
-  }
-  SLUICE_DEVICE static Element elementOf(const Raw& raw, int i) {
-    return static_cast<Element>(raw.words[i / 2] >> (16 * (i % 2)));
-  }
-  // Where it is still 0.
-  SLUICE_DEVICE static void put(Raw* raw, int i, Element element) {
-    raw->words[i / 2] |= static_cast<uint32_t>(element) << (16 * (i % 2));
+    for (int i = 0; i < kCount; i += 2) part.words[i / 2] = packBf16(values[i], values[i + 1]);
+    return part;
   }
 };
 
 struct Fp32 {
   using Element = float;
   static constexpr int kCount = 4;
-  struct alignas(16) Raw {
-    float values[kCount];
-  };
-  SLUICE_DEVICE static float valueOf(const Raw& raw, int i) { return raw.values[i]; }
-  SLUICE_DEVICE static Raw rawOf(const float (&values)[kCount]) {
-    return {{values[0], values[1], values[2], values[3]}};
+  SLUICE_DEVICE static float valueOf(const Part& part, int i) {
+    return __builtin_bit_cast(float, part.words[i]);
   }
-  SLUICE_DEVICE static Element elementOf(const Raw& raw, int i) { return raw.values[i]; }
-  SLUICE_DEVICE static void put(Raw* raw, int i, Element element) { raw->values[i] = element; }
+  SLUICE_DEVICE static Part partOf(const float (&values)[kCount]) {
+    Part part;
+    SLUICE_UNROLL
+    for (int i = 0; i < kCount; ++i) part.words[i] = __builtin_bit_cast(uint32_t, values[i]);
+    return part;
+  }
 };
 
-template <class Number>
-using RawOf = typename Number::Raw;
 template <class Number>
 using Values = float[Number::kCount];
 
@@ -56,26 +47,15 @@ SLUICE_DEVICE int partsOf(int columns) {
 
 // Part `part` of a row of `columns` numbers; 0 for what is after them.
 template <class Number>
-SLUICE_DEVICE RawOf<Number> loadPart(const std::byte* row, int part, int columns) {
-  const auto* const from = reinterpret_cast<const typename Number::Element*>(row) + part * Number::kCount;
-  const int left = columns - part * Number::kCount;
-  if (left >= Number::kCount && isAligned(from, 16))
-    return load(reinterpret_cast<const RawOf<Number>*>(from));
-  RawOf<Number> raw = {};
-  SLUICE_UNROLL
-  for (int i = 0; i < Number::kCount; ++i)
-    if (i < left) Number::put(&raw, i, load(from + i));
-  return raw;
+SLUICE_DEVICE Part loadPart(const std::byte* row, int part, int columns) {
+  return loadPart<sizeof(typename Number::Element)>(row + part * sizeof(Part),
+                                                    columns - part * Number::kCount);
 }
 
 template <class Number>
-SLUICE_DEVICE void storePart(std::byte* row, int part, int columns, const RawOf<Number>& raw) {
-  auto* const to = reinterpret_cast<typename Number::Element*>(row) + part * Number::kCount;
-  const int left = columns - part * Number::kCount;
-  if (left >= Number::kCount && isAligned(to, 16)) return store(reinterpret_cast<RawOf<Number>*>(to), raw);
-  SLUICE_UNROLL
-  for (int i = 0; i < Number::kCount; ++i)
-    if (i < left) store(to + i, Number::elementOf(raw, i));
+SLUICE_DEVICE void storePart(std::byte* row, int part, int columns, const Part& numbers) {
+  storePart<sizeof(typename Number::Element)>(row + part * sizeof(Part), numbers,
+                                              columns - part * Number::kCount);
 }
 
 SLUICE_DEVICE float floatAt(const std::byte* floats, int64_t i) {

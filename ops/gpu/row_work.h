@@ -7,9 +7,9 @@
 #include "ops/gpu/activation_rows.h"
 #include "ops/gpu/column_sum.h"
 #include "ops/gpu/hw.h"
-#include "ops/gpu/parts.h"
 #include "ops/gpu/row_numbers.h"
 #include "ops/gpu/row_plan.h"
+#include "ops/gpu/row_walk.h"
 #include "ops/gpu/stage_rows.h"
 
 namespace sluice::gpu {
@@ -36,7 +36,7 @@ SLUICE_DEVICE void sumOfPart(const RowWork* work, int row, int piece, int column
   Values<Number> ofParts = {};
   TermWalk next = {0, 0};
   while (next.pair < topK) {
-    RawOf<Number> raw[kInFlight] = {};
+    Part raw[kInFlight] = {};
     float weight[kInFlight];
     int part[kInFlight];  // -1: none
     SLUICE_UNROLL
@@ -69,7 +69,7 @@ SLUICE_DEVICE void sumWeighted(const RowWork* work) {
   const bool isOneRow =
       load(&work->topK) == 1 && load(&work->parts) == 1 && load(&work->in[1]) == nullptr && bias == nullptr;
   forParts<Number>(work, [work, bias, isOneRow](int row, int piece, int columns) {
-    RawOf<Number> result = {};
+    Part result = {};
     if (isOneRow) {  // bits pass unchanged and need not be numbers
       const int position = load(&load(&work->position)[row]);
       if (position >= 0) result = loadPart<Number>(inRow(work, 0, position), piece, columns);
@@ -77,11 +77,11 @@ SLUICE_DEVICE void sumWeighted(const RowWork* work) {
       Values<Number> sum = {};
       sumOfPart<Number>(work, row, piece, columns, sum);
       if (bias != nullptr) {
-        const RawOf<Number> last = loadPart<Number>(bias, piece, columns);
+        const Part last = loadPart<Number>(bias, piece, columns);
         SLUICE_UNROLL
         for (int n = 0; n < Number::kCount; ++n) sum[n] += Number::valueOf(last, n);
       }
-      result = Number::rawOf(sum);
+      result = Number::partOf(sum);
     }
     storePart<Number>(outRow(work, 0, row), piece, columns, result);
   });
@@ -111,7 +111,7 @@ SLUICE_DEVICE void addRows(const RowWork* work) {
     Values<Bf16> sum;
     SLUICE_UNROLL
     for (int n = 0; n < Bf16::kCount; ++n) sum[n] = Bf16::valueOf(a, n) + Bf16::valueOf(b, n);
-    storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::rawOf(sum));
+    storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::partOf(sum));
   });
 }
 
@@ -119,12 +119,12 @@ template <class Number>
 SLUICE_DEVICE void scaleRows(const RowWork* work) {
   const float alpha = load(&work->alpha);
   forParts<Number>(work, [work, alpha](int row, int piece, int columns) {
-    RawOf<Number> raw = loadPart<Number>(inRow(work, 0, row), piece, columns);
+    Part raw = loadPart<Number>(inRow(work, 0, row), piece, columns);
     if (alpha != 1) {  // else bits pass unchanged and need not be numbers
       Values<Number> scaled;
       SLUICE_UNROLL
       for (int n = 0; n < Number::kCount; ++n) scaled[n] = alpha * Number::valueOf(raw, n);
-      raw = Number::rawOf(scaled);
+      raw = Number::partOf(scaled);
     }
     storePart<Number>(outRow(work, 0, row), piece, columns, raw);
   });

@@ -1,7 +1,7 @@
 // How threads share rows of pieces.
 #pragma once
 
-#include "ops/gpu/part.h"
+#include "ops/gpu/hw.h"
 
 namespace sluice::gpu {
 
