@@ -114,6 +114,10 @@ SLUICE_DEVICE void copyBox(std::byte* to, const TensorMap* from, Barrier* barrie
 SLUICE_DEVICE void storeBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);
 // As storeBox, but adds fp32 to fp32: each element once.
 SLUICE_DEVICE void addBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);
+// Before the first copy with a map that the host has written to memory of the device, by the thread that
+// copies: without it, hardware may use what was there before. Whether it does is a probe: the kernel does not
+// call it.
+SLUICE_DEVICE void fenceMap(const TensorMap* map);
 // Bytes, a multiple of 16 that lie at multiples of 16, from global to shared memory and back.
 SLUICE_DEVICE void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier);
 SLUICE_DEVICE void storeBytes(std::byte* to, const std::byte* from, uint32_t bytes);

@@ -167,6 +167,10 @@ SLUICE_DEVICE void addBox(const TensorMap* to, const std::byte* from, int column
       : "memory");
 }
 
+SLUICE_DEVICE void fenceMap(const TensorMap* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(ptx::global(map)) : "memory");
+}
+
 SLUICE_DEVICE void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "

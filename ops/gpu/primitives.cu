@@ -24,6 +24,7 @@ struct Arguments {
   uint64_t* ready;
   uint64_t* done;
   uint64_t* doneElsewhere;
+  const TensorMap* uploaded;
   const std::byte* head;
   std::byte* copy;
   int steps;
@@ -60,6 +61,7 @@ SLUICE_DEVICE void loadStages(const Arguments& arguments, const Shared& shared) 
   awaitCounters(arguments.ready);
   const int row = static_cast<int>(shuffle(static_cast<uint32_t>(blockIndex() * kRows), 0));
   if (laneIndex() != 0) return;
+  fenceMap(arguments.uploaded);
   for (int i = 0; i < arguments.steps; ++i) {
     await(shared.empty(i), i / kStages % 2 ^ 1);
     arriveExpecting(shared.full(i), kStageBytes);

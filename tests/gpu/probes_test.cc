@@ -1,268 +1,142 @@
-// Facts of the hardware that kernels rely on, as small kernels: on the model here.
-#include <algorithm>
-#include <bit>
+// Probes on the model of the hardware, which is made of the same facts; and that it names each rule that a
+// kernel breaks.
+#include "ops/gpu/probes.h"
+
 #include <catch2/catch.hpp>
-#include <cstring>
+#include <map>
 #include <vector>
 
-#include "ops/gpu/hw.h"
 #include "ops/gpu/model/launch.h"
+#include "runtime/api/local_ranks.h"
+#include "tests/gpu/model_probes.h"
+#include "tests/runtime/gpu/model_group.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice::gpu {
 namespace {
 
 using Catch::Matchers::Contains;
-using model::Launch;
-using model::mapOf;
 using model::registerGlobal;
+using probes::makeBarrier;
+using tools::CheckResult;
+using tools::LaunchProbe;
 
-constexpr int kSeeds = 4;
+constexpr uint64_t kSeeds = 2;
 
-uint16_t bf16(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
-
-// Of small whole numbers, which bf16 has exactly.
-std::vector<uint16_t> matrix(int rows, int columns, int seed) {
-  std::vector<uint16_t> values(static_cast<size_t>(rows * columns));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] =
-        bf16(static_cast<float>(static_cast<int>(i * 2654435761U + static_cast<size_t>(seed)) % 17 - 8));
-  return values;
-}
-float fromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-template <class T>
-void registerAll(const std::vector<T>& values) {
-  registerGlobal(values.data(), values.size() * sizeof(T));
-}
-
-// One barrier at the beginning of shared memory, made by thread 0.
-Barrier* makeBarrier(int count) {
-  auto* const barrier = reinterpret_cast<Barrier*>(sharedMemory());
-  if (threadIndex() == 0) {
-    initBarrier(barrier, count);
-    fenceBarrierInit();
-  }
-  syncBlock();
-  return barrier;
+// Each result by the name of its probe; `edit` makes another machine of that of the model.
+std::map<std::string, CheckResult> resultsWith(uint64_t seed,
+                                               const std::function<LaunchProbe(LaunchProbe)>& edit,
+                                               const std::string& only = {}) {
+  ModelGroup group(1, {});
+  LocalRanks ranks(1);
+  auto backend = group.backends()(ranks.transport(0));
+  REQUIRE(backend);
+  tools::ProbeMachine machine = modelMachine(seed);
+  machine.only = only;
+  if (edit) machine.launch = edit(std::move(machine.launch));
+  std::map<std::string, CheckResult> results;
+  const bool passed =
+      runProbes(**backend, machine, [&](const CheckResult& result) { results[result.name] = result; });
+  bool all = true;
+  for (const auto& [name, result] : results) all &= result.passed;
+  CHECK(passed == all);
+  return results;
 }
 
-void await(Barrier* barrier, int parity) {
-  while (!hasEnded(barrier, parity)) {
-  }
-}
-
-// c [64, N] = a [64, 16] b [16, N], with a and b as the majors say in global memory.
-template <int N, Major A, Major B>
-void productKernel(const TensorMap* a, const TensorMap* b, float* c, int k) {
-  Barrier* const barrier = makeBarrier(1);
-  std::byte* const left = sharedMemory() + 1024;
-  std::byte* const right = left + 64 * 128;
-  constexpr uint32_t kPitch = 64 * 128;
-  if (threadIndex() == 0) {
-    arriveExpecting(barrier, 64 * 128 + N * 128);
-    copyBox(left, a, barrier, 0, 0, 0, 64);
-    for (int part = 0; part < (B == Major::kK ? 1 : N / 64); ++part)
-      copyBox(right + part * kPitch, b, barrier, 64 * part, 0, 0, B == Major::kK ? N : 64);
-  }
-  await(barrier, 0);
-  float sum[N / 2];
-  fenceProducts();
-  multiply<N, A, B>(sum, describe(left + k * (A == Major::kK ? 2 : 128), A, kPitch),
-                    describe(right + k * (B == Major::kK ? 2 : 128), B, kPitch), false);
-  groupProducts();
-  waitProducts<0>();
-  for (int i = 0; i < N / 2; ++i) store(c + fragmentRow(i) * N + fragmentColumn(i), sum[i]);
-}
-
-template <int N, Major A, Major B>
-void checkProduct() {
-  // of 64 k the 16 from `k` on count
-  const std::vector<uint16_t> a = matrix(64, 64, 1),
-                              b = A == B ? matrix(std::max(N, 64), 64, 2) : matrix(64, std::max(N, 64), 2);
-  const bool bInRows = B == Major::kK;
-  const std::vector<uint16_t> right = matrix(bInRows ? N : 64, bInRows ? 64 : N, 3);
-  for (int seed = 0; seed < kSeeds; ++seed)
-    for (const int k : {0, 16, 48}) {
-      std::vector<float> c(64 * N);
-      const TensorMap mapA = mapOf(a.data(), 2, 64, 64, 1, 128, 64 * 128, 64, 64);
-      const TensorMap mapB = bInRows ? mapOf(right.data(), 2, 64, N, 1, 128, N * 128, 64, N)
-                                     : mapOf(right.data(), 2, N, 64, 1, 2 * N, 128 * N, 64, 64);
-      registerAll(a);
-      registerAll(right);
-      registerAll(c);
-      const std::string problem =
-          model::run({.threads = 128, .sharedBytes = 1024 + 64 * 128 + N * 128, .seed = uint64_t(seed)},
-                     [&] { productKernel<N, A, B>(&mapA, &mapB, c.data(), k); });
-      CHECK(problem.empty());
-      INFO(problem);
-      int wrong = 0;
-      for (int row = 0; row < 64; ++row)
-        for (int column = 0; column < N; ++column) {
-          float sum = 0;
-          for (int d = k; d < k + 16; ++d)
-            sum += fromBf16(a[size_t(A == Major::kK ? row * 64 + d : d * 64 + row)]) *
-                   fromBf16(right[size_t(bInRows ? column * 64 + d : d * N + column)]);
-          wrong += c[size_t(row * N + column)] != sum;
-        }
-      CHECK(wrong == 0);
+TEST_CASE("the model has the facts of which it is made") {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto results = resultsWith(1000 * seed, {});
+    CHECK(results.size() == 18);
+    for (const auto& [name, result] : results) {
+      INFO(name << ": " << result.text);
+      CHECK(result.passed);
     }
+    CHECK(results.at("probe: subnormal numbers in products").text ==
+          "subnormal factors kept, results kept, sums kept");
+    CHECK(results.at("probe: subnormal numbers in additions of boxes").text ==
+          "subnormal addends kept, sums kept, results kept");
+    CHECK(results.at("probe: maps in memory").text ==
+          "right with a fence; without one 0 of 8 launches used another map");
+  }
 }
 
-TEST_CASE("products of all majors and widths are those of the elements that the maps put there") {
-  checkProduct<64, Major::kK, Major::kK>();
-  checkProduct<64, Major::kMn, Major::kMn>();
-  checkProduct<128, Major::kK, Major::kMn>();
-  checkProduct<192, Major::kMn, Major::kK>();
-  checkProduct<256, Major::kK, Major::kMn>();
-  checkProduct<256, Major::kK, Major::kK>();
+TEST_CASE("every probe fails where its kernel does nothing") {
+  const auto results =
+      resultsWith(0, [](const LaunchProbe&) { return [](const ProbeLaunch&, auto) { return Status(); }; });
+  for (const auto& [name, result] : results) {
+    INFO(name << ": " << result.text);
+    CHECK(!result.passed);
+    CHECK_THAT(result.text, Contains("expected") || Contains("wrong words"));
+  }
 }
 
-TEST_CASE("a box over an edge is 0 outside, and rows that do not count are not numbers") {
-  const std::vector<uint16_t> values = matrix(5, 72, 4);
-  const TensorMap map = mapOf(values.data(), 2, 70, 5, 1, 144, 5 * 144, 64, 8);
-  std::vector<uint16_t> found(8 * 64);
-  registerAll(values);
-  registerAll(found);
-  const std::string problem = model::run({.threads = 128, .sharedBytes = 4096, .seed = 1}, [&] {
-    Barrier* const barrier = makeBarrier(1);
-    std::byte* const area = sharedMemory() + 1024;
-    if (threadIndex() == 0) {
-      arriveExpecting(barrier, 8 * 128);
-      copyBox(area, &map, barrier, 64, 1, 0, 3);
-    }
-    await(barrier, 0);
-    for (int i = threadIndex(); i < 8 * 64; i += 128) {
-      const auto* at =
-          reinterpret_cast<const uint16_t*>(area + swizzled(uint32_t(i / 64), uint32_t(i % 64 * 2)));
-      store(&found[size_t(i)], load(at));
-    }
+TEST_CASE("every probe fails where its kernel fails, or waits too long") {
+  const auto failed = resultsWith(0, [](const LaunchProbe&) {
+    return [](const ProbeLaunch&, auto) { return Status(Error{"no machine"}); };
   });
-  CHECK(problem.empty());
-  for (int row = 0; row < 8; ++row)
-    for (int column = 0; column < 64; ++column) {
-      const uint16_t value = found[size_t(row * 64 + column)];
-      const bool isThere = row + 1 < 5 && column + 64 < 70;
-      if (!isThere)
-        CHECK(value == 0);
-      else if (row >= 3)
-        CHECK(value == 0xffff);
-      else
-        CHECK(value == values[size_t((row + 1) * 72 + column + 64)]);
-    }
-}
-
-TEST_CASE("a store of a box writes what is inside, and an addition adds each element once") {
-  for (int seed = 0; seed < kSeeds; ++seed) {
-    std::vector<float> values(6 * 36, 1.0F);
-    const TensorMap map = mapOf(values.data(), 4, 34, 5, 1, 144, 5 * 144, 32, 8);
-    registerAll(values);
-    const std::string problem =
-        model::run({.threads = 128, .sharedBytes = 2048, .seed = uint64_t(seed)}, [&] {
-          auto* const area = sharedMemory();
-          for (int i = threadIndex(); i < 8 * 32; i += 128)
-            store(reinterpret_cast<float*>(area + swizzled(uint32_t(i / 32), uint32_t(i % 32 * 4))),
-                  float(i));
-          fenceProxyAsync();
-          syncBlock();
-          if (threadIndex() == 0) {
-            storeBox(&map, area, 32, 2, 0);  // two columns, three rows
-            groupStores();
-            waitStores<0>();
-            addBox(&map, area, 0, 4, 0);  // one row
-            groupStores();
-            waitStores<0>();
-          }
-        });
-    CHECK(problem.empty());
-    INFO(problem);
-    for (int row = 0; row < 6; ++row)
-      for (int column = 0; column < 36; ++column) {
-        float expected = 1;
-        if (column >= 32 && column < 34 && row >= 2 && row < 5)
-          expected = float((row - 2) * 32 + column - 32);
-        if (column < 32 && row == 4) expected += float(column);
-        CHECK(values[size_t(row * 36 + column)] == expected);
-      }
+  const auto late = resultsWith(0, [](const LaunchProbe&) {
+    return [](const ProbeLaunch& probe, auto) {
+      *probe.arguments.late = 1;
+      return Status();
+    };
+  });
+  for (const auto& [name, result] : failed) CHECK(result.text == "no machine");
+  for (const auto& [name, result] : late) {
+    CHECK(!result.passed);
+    CHECK(result.text == "a wait of the kernel did not end within 50 ms");
   }
 }
 
-TEST_CASE("what was stored before a signal is there after an acquire, across blocks, also for copies") {
-  for (int seed = 0; seed < kSeeds; ++seed) {
-    alignas(64) std::vector<uint64_t> counter(8);
-    std::vector<uint32_t> words(64), found(64);
-    registerAll(counter);
-    registerAll(words);
-    registerAll(found);
-    const std::string problem =
-        model::run({.blocks = 2, .threads = 128, .sharedBytes = 2048, .seed = uint64_t(seed)}, [&] {
-          Barrier* const barrier = makeBarrier(1);
-          auto* const area = sharedMemory() + 1024;
-          if (blockIndex() == 0) {
-            if (threadIndex() < 64) store(&words[size_t(threadIndex())], uint32_t(threadIndex() + 5));
-            syncBlock();
-            if (threadIndex() == 0) signal(counter.data(), 3);
-            return;
-          }
-          if (threadIndex() == 0) {
-            while (loadRelaxed(counter.data()) < 3) sleepFor(100);
-            fenceAcquire();
-            fenceProxyAsync();
-            arriveExpecting(barrier, 256);
-            copyBytes(area, reinterpret_cast<const std::byte*>(words.data()), 256, barrier);
-          }
-          await(barrier, 0);
-          if (threadIndex() < 64)
-            store(&found[size_t(threadIndex())], load(reinterpret_cast<uint32_t*>(area) + threadIndex()));
-        });
-    CHECK(problem.empty());
-    INFO(problem);
-    for (uint32_t i = 0; i < 64; ++i) CHECK(found[i] == i + 5);
-  }
+// A machine that does something else than it was asked for.
+CheckResult resultWith(const std::string& probe, const std::function<void(ProbeLaunch&)>& edit) {
+  return resultsWith(
+             0,
+             [&](const LaunchProbe& launch) {
+               return [launch, edit](const ProbeLaunch& asked, auto memory) {
+                 ProbeLaunch probe = asked;
+                 edit(probe);
+                 return launch(probe, memory);
+               };
+             },
+             probe)
+      .at("probe: " + probe);
 }
 
-TEST_CASE("a barrier's phases have parities 0 and 1 in turn, and it begins as if one of parity 1 had ended") {
-  std::vector<uint32_t> found(4);
-  registerAll(found);
-  const std::string problem = model::run({.threads = 128, .sharedBytes = 1024, .seed = 2}, [&] {
-    Barrier* const barrier = makeBarrier(128);
-    if (threadIndex() == 0) {
-      store(&found[0], uint32_t{hasEnded(barrier, 1)});
-      store(&found[1], uint32_t{hasEnded(barrier, 0)});
-    }
-    syncBlock();
-    arrive(barrier);
-    await(barrier, 0);
-    syncBlock();
-    if (threadIndex() == 0) store(&found[2], uint32_t{hasEnded(barrier, 1)});
-    syncBlock();
-    arrive(barrier);
-    await(barrier, 1);
-    if (threadIndex() == 0) store(&found[3], uint32_t{1});
-  });
-  CHECK(problem.empty());
-  CHECK(found == std::vector<uint32_t>{1, 0, 0, 1});
-}
-
-TEST_CASE("lanes see each other's words, and warpgroups get the registers that others give back") {
-  std::vector<uint32_t> found(384);
-  registerAll(found);
-  const std::string problem = model::run({.threads = 384, .seed = 3}, [&] {
-    if (threadIndex() < 128)
-      releaseRegisters<40>();
-    else
-      takeRegisters<232>();
-    const uint32_t bits = ballot(laneIndex() % 3 == 0);
-    const uint32_t other = shuffle(uint32_t(threadIndex()), 31 - laneIndex());
-    store(&found[size_t(threadIndex())], bits == 0x49249249 ? other : 0xffffffff);
-  });
-  CHECK(problem.empty());
-  for (int t = 0; t < 384; ++t) CHECK(found[size_t(t)] == uint32_t(t / 32 * 32 + 31 - t % 32));
+TEST_CASE("a fact that does not hold fails its probe, and the text says where") {
+  CHECK_THAT(resultWith("products of 128 columns",
+                        [](ProbeLaunch& probe) {
+                          if (probe.form.b == Major::kMn) probe.arguments.number = 0;
+                        })
+                 .text,
+             Contains("a along k, b along columns, k from 16: row 0, column 0: found"));
+  CHECK_THAT(resultWith("boxes at any column", [](ProbeLaunch& probe) { probe.arguments.column &= ~7; }).text,
+             Contains("box at column 1, row 0, matrix 0: its row 0, column 0: found 0x1, expected 0x2"));
+  CHECK_THAT(resultWith("edges of boxes", [](ProbeLaunch& probe) { probe.arguments.outer = 0; }).text,
+             Contains("box at column 64, row 4, matrix 1"));
+  CHECK_THAT(resultWith("additions of boxes", [](ProbeLaunch& probe) { probe.arguments.number = 0; }).text,
+             Contains("element 0 of memory: found 5000, expected 5001"));
+  CHECK_THAT(resultWith("copies of bytes", [](ProbeLaunch& probe) { probe.arguments.number = 64; }).text,
+             Contains("16 bytes from 0 to 16: byte 32: found 17, expected 238"));
+  CHECK_THAT(resultWith("exponential",
+                        [](ProbeLaunch& probe) {
+                          if (probe.probe == Probe::kExponential) probe.probe = Probe::kReciprocal;
+                        })
+                 .text,
+             Contains("of 0 found inf, expected 1"));
+  CHECK_THAT(resultWith("signals across blocks",
+                        [](ProbeLaunch& probe) {
+                          if (probe.probe == Probe::kSignal) --probe.arguments.number;
+                        })
+                 .text,
+             Contains("signalled 2 and 2 times, expected 3"));
+  CHECK_THAT(resultWith("maps in memory", [](ProbeLaunch& probe) { probe.arguments.row = 1; }).text,
+             Contains("with a fence: box at column 0, row 0, matrix 0: its row 0, column 0"));
 }
 
 // What a kernel of one block of 128 threads with `words` of global memory did wrong.
 template <class Kernel>
 std::string wrongWith(const Kernel& kernel, std::vector<uint32_t> words = std::vector<uint32_t>(1024)) {
-  registerAll(words);
+  registerGlobal(words.data(), words.size() * sizeof(uint32_t));
   return model::run({.threads = 128, .sharedBytes = 4096, .seed = 1}, [&] { kernel(words.data()); });
 }
 
@@ -313,7 +187,7 @@ TEST_CASE("a block that ends while a copy reads its shared memory is found by so
   int found = 0;
   for (uint64_t seed = 0; seed < 32; ++seed) {
     std::vector<uint32_t> words(1024);
-    registerAll(words);
+    registerGlobal(words.data(), words.size() * sizeof(uint32_t));
     const std::string problem = model::run({.threads = 128, .sharedBytes = 4096, .seed = seed}, [&] {
       if (threadIndex() != 0) return;
       storeBytes(reinterpret_cast<std::byte*>(words.data()), sharedMemory(), 16);

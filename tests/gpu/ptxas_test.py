@@ -1,7 +1,8 @@
-"""usage: ptxas_test.py NAME.o NAME.ptxas.txt...   kernels keep their registers, and products do not wait for others
+"""usage: ptxas_test.py FILE...   kernels keep their registers, and products do not wait for others
 
-The files are what `nvcc -Xptxas -v` wrote, the object is that which programs are linked with. Prints the registers and the shared memory of each kernel.
+NAME.ptxas.txt is what `nvcc -Xptxas -v` wrote, NAME.o an object that programs are linked with. Prints the registers and the shared memory of each kernel.
 """
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,9 @@ KERNEL = re.compile(r"Compiling entry function '(\S+)'.*?(\d+) bytes stack frame
                     r".*?(Used (\d+) registers[^\n]*)", re.DOTALL)
 SHARED = re.compile(r"(\d+) bytes smem")
 
+# What the host calls of an object.
+FUNCTIONS = {"chain_kernels.o": ["sluice::gpu::launchChain"], "probe_kernels.o": ["sluice::gpu::launchProbe"]}
+
 
 def readable(kernels):
     """The names of kernels as C++ writes them, without what all have in common."""
@@ -26,7 +30,7 @@ def readable(kernels):
 
 
 class Ptxas(unittest.TestCase):
-    object = None
+    objects = []
     paths = []
 
     def setUp(self):
@@ -57,15 +61,19 @@ class Ptxas(unittest.TestCase):
             with self.subTest(path=path):
                 self.assertEqual([line for line in text.splitlines() if SLOW.search(line)], [])
 
-    def test_the_object_has_no_function_of_a_kernel(self):
+    def test_objects_have_no_function_of_a_kernel(self):
         # nvcc makes one of each device function that is not inlined; where the model is in the same program, it would
         # be called instead of the model's, and ends the process
-        lines = subprocess.run(["nm", "--extern-only", "--defined-only", "--demangle", self.object],
-                               stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        functions = [line.split(" ", 2)[2].split("(")[0] for line in lines if line.split(" ", 2)[1] in "TW"]
-        self.assertEqual(functions, ["sluice::gpu::launchChain"])
+        self.assertEqual({os.path.basename(path) for path in self.objects}, set(FUNCTIONS))
+        for path in self.objects:
+            lines = subprocess.run(["nm", "--extern-only", "--defined-only", "--demangle", path],
+                                   stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+            functions = [line.split(" ", 2)[2].split("(")[0] for line in lines if line.split(" ", 2)[1] in "TW"]
+            with self.subTest(path=path):
+                self.assertEqual(functions, FUNCTIONS[os.path.basename(path)])
 
 
 if __name__ == "__main__":
-    Ptxas.object, *Ptxas.paths = sys.argv[1:]
+    Ptxas.objects = [path for path in sys.argv[1:] if path.endswith(".o")]
+    Ptxas.paths = [path for path in sys.argv[1:] if path.endswith(".ptxas.txt")]
     unittest.main(argv=sys.argv[:1])

@@ -13,6 +13,7 @@
 #include "runtime/gpu/gpu_device.h"
 #include "tools/cli/run_job.h"
 #include "tools/evaluate/values.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice::tools {
 namespace {
@@ -102,7 +103,7 @@ Worst worstOf(const std::vector<Rank>& found, const std::vector<Rank>& expected)
 class ProgramChecks {
  public:
   ProgramChecks(const CheckPlan& plan, const BackendsOf& backends, const std::string& file, Subject subject,
-                const std::function<void(const CheckResult&)>& report)
+                const ReportResult& report)
       : plan_(plan), backends_(backends), file_(file), subject_(std::move(subject)), report_(report) {}
 
   bool run() {
@@ -210,15 +211,24 @@ class ProgramChecks {
   const BackendsOf& backends_;
   const std::string file_;
   Subject subject_;
-  const std::function<void(const CheckResult&)>& report_;
+  const ReportResult& report_;
   uint64_t hash_ = 0;
 };
 
+bool runProbesWith(const ProbeMachine& machine, const BackendsOf& backends, const ReportResult& report) {
+  LocalRanks ranks(1);
+  Transport& transport = ranks.transport(0);
+  auto maker = backends(transport.size(), 1);
+  auto backend = maker ? (*maker)(transport) : maker.error();
+  if (backend) return runProbes(**backend, machine, report);
+  report({"probes", false, backend.error().message, 0});
+  return false;
+}
+
 }  // namespace
 
-bool runChecks(const CheckPlan& plan, const BackendsOf& backends,
-               const std::function<void(const CheckResult& result)>& report) {
-  bool passed = true;
+bool runChecks(const CheckPlan& plan, const BackendsOf& backends, const ReportResult& report) {
+  bool passed = !plan.probes || runProbesWith(*plan.probes, backends, report);
   for (const std::string& file : plan.programs) {
     Expected<Subject> subject = Subject::load(plan, file);
     if (subject) {

@@ -1,13 +1,16 @@
-// Checks of a GPU with whole programs: the results of CPU threads, the same bits for any number of blocks and
-// in any run, the report of a signal that is lost, and times.
+// Checks of a GPU: probes first, then whole programs: the results of CPU threads, the same bits for any
+// number of blocks and in any run, the report of a signal that is lost, and times.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/gpu/gpu_backend.h"
+#include "tools/gpu_check/check_result.h"
+#include "tools/gpu_check/probe_run.h"
 
 namespace sluice::tools {
 
@@ -15,24 +18,17 @@ namespace sluice::tools {
 using BackendsOf = std::function<Expected<BackendMaker>(int ranks, int blocks)>;
 
 struct CheckPlan {
-  std::vector<std::string> programs;  // files
-  std::vector<int> blocks;            // of a rank: each number gives the same bits
-  int runs = 200;                     // with one hash
+  std::optional<ProbeMachine> probes;  // none: only programs
+  std::vector<std::string> programs;   // files
+  std::vector<int> blocks;             // of a rank: each number gives the same bits
+  int runs = 200;                      // with one hash
   int timedRuns = 10;
   std::string tokens;          // of each rank, as --tokens; empty: those of the program
   double timeoutSeconds = 10;  // of a wait, where nothing is wrong
   double lostSeconds = 1;      // where a signal is lost
 };
 
-struct CheckResult {
-  std::string name;
-  bool passed = false;
-  std::string text;  // figures, or what is wrong
-  double seconds = 0;
-};
-
 // Runs all checks; each result is reported as soon as it is known. Returns whether all passed.
-bool runChecks(const CheckPlan& plan, const BackendsOf& backends,
-               const std::function<void(const CheckResult& result)>& report);
+bool runChecks(const CheckPlan& plan, const BackendsOf& backends, const ReportResult& report);
 
 }  // namespace sluice::tools

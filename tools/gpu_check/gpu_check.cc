@@ -19,12 +19,13 @@ namespace {
 struct Arguments {
   CheckPlan plan;
   std::string device = "cuda", json;
+  bool noProbes = false;
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
-  app.add_option("program", arguments.plan.programs, "program files, of up to 8 ranks")
-      ->required()
+  app.add_option("program", arguments.plan.programs, "program files, of up to 8 ranks (default: probes only)")
       ->type_name("layer.slp");
+  app.add_flag("--no-probes", arguments.noProbes, "only check the programs");
   app.add_option("--device", arguments.device, "the GPU (default: cuda, the first one)")
       ->type_name("cuda[:N]");
   app.add_option("--blocks", arguments.plan.blocks,
@@ -40,28 +41,37 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->type_name("N");
   app.add_option("--json", arguments.json, "also write the results to this file")->type_name("FILE");
   app.footer(
-      R"(Prints a line for each check: results like those of CPU threads, the same bits for any number of
-blocks and in every run, a report where a signal is lost, times.
+      R"(Prints a line for each check. First come probes, facts of the hardware that kernels rely on; then, of
+each program, results like those of CPU threads, the same bits for any number of blocks and in every run,
+a report where a signal is lost, times.
 
 exit status: 0 all passed, 1 a check failed, 2 wrong usage)");
+}
+
+// On the device that this thread has chosen, by the calls of the backend that gave the memory.
+Status launchOnDevice(const gpu::ProbeLaunch& launch, std::span<const MemoryRange> /*memory*/) {
+  const char* const said = gpu::launchProbe(launch);
+  return said == nullptr ? Status() : Status(Error{fmt::format("CUDA: {}", said)});
 }
 
 Expected<int> check(Arguments& arguments) {
   if (arguments.plan.blocks.empty()) arguments.plan.blocks = {7, 1};
   nlohmann::json results = nlohmann::json::array();
   int passed = 0, failed = 0;
+  const auto report = [&](const CheckResult& result) {
+    fmt::print("{} {} ({:.1f} s): {}\n", result.passed ? "ok    " : "FAILED", result.name, result.seconds,
+               result.text);
+    std::fflush(stdout);
+    ++(result.passed ? passed : failed);
+    results.push_back({{"name", result.name},
+                       {"passed", result.passed},
+                       {"text", result.text},
+                       {"seconds", result.seconds}});
+  };
+  if (!arguments.noProbes) arguments.plan.probes.emplace().launch = launchOnDevice;
   const bool all = runChecks(
       arguments.plan, [&](int ranks, int blocks) { return findCuda(arguments.device, ranks, blocks); },
-      [&](const CheckResult& result) {
-        fmt::print("{} {} ({:.1f} s): {}\n", result.passed ? "ok    " : "FAILED", result.name, result.seconds,
-                   result.text);
-        std::fflush(stdout);
-        ++(result.passed ? passed : failed);
-        results.push_back({{"name", result.name},
-                           {"passed", result.passed},
-                           {"text", result.text},
-                           {"seconds", result.seconds}});
-      });
+      report);
   fmt::print("{} passed, {} failed\n", passed, failed);
   if (!arguments.json.empty())
     if (Status written = writeText(arguments.json, results.dump(2) + "\n"); !written) return written.error();

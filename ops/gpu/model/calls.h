@@ -45,6 +45,7 @@ bool hasEnded(Barrier* barrier, int parity);
 void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column, int row, int outer,
              int rows);
 void storeBox(const TensorMap* to, const std::byte* from, int column, int row, int outer, bool adds);
+void fenceMap(const TensorMap* map);
 void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier);
 void storeBytes(std::byte* to, const std::byte* from, uint32_t bytes);
 void groupStores();

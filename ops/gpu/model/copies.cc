@@ -218,6 +218,11 @@ void storeBox(const TensorMap* to, const std::byte* from, int column, int row, i
       [box, adds](const std::vector<std::byte>& lines) { writeLines(box, lines, adds); });
 }
 
+void fenceMap(const TensorMap* map) {
+  const Quiet quiet;
+  mapFrom(machine(), map);
+}
+
 void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier) {
   const Quiet quiet;
   Machine& m = machine();

@@ -65,6 +65,7 @@ inline void storeBox(const TensorMap* to, const std::byte* from, int column, int
 inline void addBox(const TensorMap* to, const std::byte* from, int column, int row, int outer) {
   model::storeBox(to, from, column, row, outer, true);
 }
+inline void fenceMap(const TensorMap* map) { model::fenceMap(map); }
 inline void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier) {
   model::copyBytes(to, from, bytes, barrier);
 }

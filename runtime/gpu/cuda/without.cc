@@ -1,14 +1,10 @@
 // Of a build without CUDA.
+#include "runtime/gpu/cuda/without.h"
+
 #include "ops/gpu/chain_launch.h"
 #include "runtime/gpu/cuda/driver.h"
 
 namespace sluice {
-namespace {
-
-constexpr const char* kWithout = "Sluice was built without CUDA: nvcc was not found";
-
-}  // namespace
-
 namespace cuda {
 
 bool isBuilt() { return false; }

@@ -2,10 +2,12 @@
 #include "tools/gpu_check/checks.h"
 
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <list>
 #include <map>
 
 #include "runtime/gpu/edited_backend.h"
+#include "tests/gpu/model_probes.h"
 #include "tests/runtime/gpu/model_group.h"
 
 namespace sluice::tools {
@@ -55,6 +57,43 @@ TEST_CASE("all checks pass on the model, with figures and the report of the lost
   CHECK(results.at("same bits in every run").text.starts_with("2 runs, hash "));
   CHECK(results.at("report of a lost signal").text.find("rank 0, core ") != std::string::npos);
   CHECK(results.at("times").text.starts_with("forward "));
+}
+
+TEST_CASE("probes come first, and fail where the machine does") {
+  ModelGroup group(1, {.hasOwnMemory = true});
+  const BackendsOf backends = [&](int, int) -> Expected<BackendMaker> { return group.backends(); };
+  CheckPlan plan{.probes = modelMachine(1)};
+  std::vector<CheckResult> results;
+  const ReportResult report = [&](const CheckResult& result) { results.push_back(result); };
+  CHECK(runChecks(plan, backends, report));
+  REQUIRE(results.size() > 10);
+  for (const CheckResult& result : results) {
+    INFO(result.name << ": " << result.text);
+    CHECK((result.passed && result.name.starts_with("probe: ") && result.text != ""));
+  }
+
+  plan.programs = {"nowhere.slp"};
+  results.clear();
+  // the third of a box's 8 rows is lost
+  plan.probes->launch = [launch = plan.probes->launch](const gpu::ProbeLaunch& probe, auto memory) {
+    const Status status = launch(probe, memory);
+    if (probe.probe == gpu::Probe::kCopyBox) std::memset(probe.arguments.out + 256, 0, 128);
+    return status;
+  };
+  CHECK(!runChecks(plan, backends, report));
+  CHECK(results.back().name == "nowhere.slp");
+  std::vector<std::string> failed;
+  for (const CheckResult& result : results)
+    if (!result.passed) failed.push_back(result.name);
+  CHECK(failed ==
+        std::vector<std::string>{"probe: edges of boxes", "probe: boxes at any column", "nowhere.slp"});
+
+  results.clear();
+  plan.programs.clear();
+  CHECK(!runChecks(plan, [](int, int) { return Error{"no GPU"}; }, report));
+  REQUIRE(results.size() == 1);
+  CHECK(results.front().name == "probes");
+  CHECK(results.front().text == "no GPU");
 }
 
 TEST_CASE("a kernel that computes something else, or does not end, fails the checks with a reason") {

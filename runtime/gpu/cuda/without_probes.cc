@@ -1,0 +1,9 @@
+// Of a build without CUDA.
+#include "ops/gpu/probe_launch.h"
+#include "runtime/gpu/cuda/without.h"
+
+namespace sluice {
+
+const char* gpu::launchProbe(const ProbeLaunch& /*launch*/) { return kWithout; }
+
+}  // namespace sluice
