@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -98,15 +97,6 @@ Cores usableCores() {
                  !hwloc_bitmap_isequal(own.get(), starter.get());
   if (cores.count == 0) cores.count = 1;
   return cores;
-}
-
-CoreShare shareOf(Cores cores, const LocalPlace& place, int threads) {
-  const bool shared = !cores.areOwn || !place.isProcess;
-  const int ranks = shared ? place.ranks : 1;
-  if (threads <= 0) threads = std::max(1, cores.count / ranks);
-  if (static_cast<size_t>(threads) * static_cast<size_t>(ranks) > cores.units.size()) return {threads, {}};
-  if (shared) std::ranges::rotate(cores.units, cores.units.begin() + place.rank * threads);
-  return {threads, std::move(cores.units)};
 }
 
 void bindThread(std::thread& thread, int unit) {

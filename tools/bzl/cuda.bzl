@@ -2,9 +2,16 @@
 
 load("@cuda//:found.bzl", "CUDA_FOUND", "NVCC")
 
-# -fPIC as all else (.bazelrc)
-_COMPILE = NVCC + " -std=c++20 -O3 -gencode arch=compute_90a,code=sm_90a -Xptxas -v -lineinfo" + \
-           " -Xcompiler -fPIC -I. -I$(GENDIR)"
+# tools/cmake reads them, too. -fPIC as all else (.bazelrc).
+_OPTIONS = [
+    "-std=c++20",
+    "-O3",
+    "-gencode=arch=compute_90a,code=sm_90a",
+    "-lineinfo",
+    "-Xcompiler=-fPIC",
+]
+
+_COMPILE = " ".join([NVCC] + _OPTIONS + ["-Xptxas=-v", "-I.", "-I$(GENDIR)"])
 
 def cuda_object(name, src, hdrs = [], testonly = False, visibility = None):
     """NAME.o and NAME.ptxas.txt of SRC; where there is no nvcc, both are empty lists of files.

@@ -178,9 +178,10 @@ PARTS = {
     "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan", *NOT_ON_MODEL]),
     # after "fast", which generates headers
     "tidy": lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]),
+    "cmake": lambda: script("CMake build", ["tools/ci/cmake_build"]),
     "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
 }
-NOT_BY_DEFAULT = ("compiler-asan", "tidy", "libraries")
+NOT_BY_DEFAULT = ("compiler-asan", "tidy", "cmake", "libraries")
 # Debian 13 comes last and builds most of it once more. What runs by default is to end within 50 minutes: so where the
 # other parts took longer than this, it is left out, and a line says so.
 DEBIAN13_WITHIN = 1800  # seconds
@@ -204,7 +205,7 @@ def run_parts(names, debian13_within=float("inf")):
 def main():
     wanted = sys.argv[1:] or [name for name in PARTS if name not in NOT_BY_DEFAULT]
     if wanted == ["--all"]:
-        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name in ("compiler-asan", "tidy")]
+        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name in ("compiler-asan", "tidy", "cmake")]
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
         print(f"run_tests: error: unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}", file=sys.stderr)
