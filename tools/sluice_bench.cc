@@ -12,7 +12,10 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/target/target.h"
+#include "runtime/gpu/cuda/cuda_device.h"
 #include "runtime/workers/cores.h"
+#include "tools/bench/bench_gpu.h"
+#include "tools/bench/compile_gpu.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/peer.h"
 #include "tools/bench/plot.h"
@@ -47,6 +50,11 @@ communication alone and its computation alone, in turn. Each number of ranks is 
 --overlap`; the jobs take turns. Overlap is the longer one of communication and computation over the step. All
 numbers of ranks have the same work: the tokens of the case are those of each rank of the first.
 
+--device measures cases a to f, one expert of H 8192 I 4096 with 8192 rows (dense), or a layer for one GPU
+(n2048, n1024, n512, n256: H 4096, this I, 64 experts, K 4, 32768 tokens) and its products alone, with tensors
+in memory of the GPU. Peers are cuBLAS in a loop over experts and grouped, if it is installed: their results
+are compared with Sluice's before they are measured.
+
 Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the
 register peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read
 bandwidth + bytes written / write bandwidth), each matrix counted once.
@@ -56,6 +64,7 @@ examples:
   sluice bench --case all --threads 2 --peer onednn --json bench.json
   sluice bench --case all --threads 2 --plot bench.svg
   sluice bench --case layer --ranks 2 --threads 2
+  sluice bench --device cuda --case all --json gpu.json
   sluice bench --transport threads --ep 2,16
   sluice bench --transport mpi --ep 2,4
   sluice bench --case linear --transport shm --tp 2,4
@@ -67,19 +76,24 @@ exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
 struct Arguments {
   BenchOptions bench;
   std::string name, pass = "both", clock = "wall", isa, json, plot, model, skew = "uniform",
-                    weights = "ordinary", transport;
+                    weights = "ordinary", transport, device = "cpu";
   int64_t tokens = 4096;
   std::vector<int> ep, tp;
   LinearSize linear;
   int ranks = 0;
   std::optional<int> threads;
-  bool sameTokens = false, noScaling = false, markdown = false;
+  bool hasTarget = false, sameTokens = false, noScaling = false, markdown = false;
 };
 
 // The error for CLI11, or an empty text. "tiny" is a further case, for tests.
 std::string checkCase(const std::string& name) {
-  if (name == "layer" || name == "linear" || name == "all" || rowsCase(name)) return {};
+  if (name == "layer" || name == "linear" || name == "all" || gpuCase(name)) return {};
   return fmt::format("found '{}', expected a, b, c, d, e, f, all, layer or linear", name);
+}
+
+std::string checkDeviceOption(const std::string& name) {
+  const Status known = checkDeviceName(name);
+  return known ? "" : known.error().message;
 }
 
 void declareLinear(CLI::App& app, Arguments& a) {
@@ -111,6 +125,9 @@ void declare(CLI::App& app, Arguments& a) {
   auto* transport = app.add_option("--transport", a.transport,
                                    "how ranks of a whole layer reach each other: threads, shm or mpi");
   transport->check(CLI::IsMember({"threads", "shm", "mpi"}))->type_name("KIND");
+  app.add_option("--device", a.device, "cpu (default), or cuda or cuda:N: on a GPU")
+      ->check(&checkDeviceOption)
+      ->type_name("DEVICE");
   app.add_option("--skew", a.skew, "uniform (default) or zipf:S, with --model")
       ->needs(model)
       ->type_name("SKEW");
@@ -163,7 +180,8 @@ void declare(CLI::App& app, Arguments& a) {
                  "ordinary (default): may change in each step; constant: packed before anything is measured")
       ->check(CLI::IsMember({"ordinary", "constant"}))
       ->type_name("WEIGHTS");
-  app.add_option("--target", a.bench.target, "device model from which sizes are chosen (default: cpu)")
+  app.add_option("--target", a.bench.target,
+                 "device model from which sizes are chosen (default: cpu; with --device cuda: h200)")
       ->type_name("NAME");
   app.add_flag("--no-scaling", a.noScaling, "skip the runs on one thread");
   app.add_flag("--markdown", a.markdown, "print rows of a table");
@@ -214,7 +232,23 @@ std::string checkPrecision(const Arguments& a) {
   return {};
 }
 
+std::string checkDevice(const Arguments& a, const CLI::App& app) {
+  if (a.device == "cpu")
+    return gpuCase(a.name) && !rowsCase(a.name)
+               ? fmt::format("--case {}: a layer for one GPU, with --device cuda only", a.name)
+               : "";
+  if (a.name == "layer" || a.name == "linear")
+    return fmt::format("--device: found --case {}, expected all or one of {}", a.name,
+                       fmt::join(gpuCaseNames(), ", "));
+  for (const char* option :
+       {"--model", "--ep", "--tp", "--transport", "--ranks", "--threads", "--peer", "--clock", "--precision",
+        "--isa", "--weights", "--no-scaling", "--markdown", "--plot"})
+    if (app.get_option(option)->count() > 0) return fmt::format("{}: not with --device", option);
+  return "";
+}
+
 std::string checkUsage(Arguments& a, const CLI::App& app) {
+  if (const std::string wrong = checkDevice(a, app); !wrong.empty()) return wrong;
   if (const std::string wrong = checkPrecision(a); !wrong.empty()) return wrong;
   if (a.ranks > 0 && a.model.empty() && a.name != "layer") return "--ranks: for --model or --case layer only";
   if (const std::string wrong = checkLinear(a, app); !wrong.empty()) return wrong;
@@ -354,10 +388,25 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   return a.json.empty() ? Status{} : writeText(a.json, jsonOf(*report, options, machine));
 }
 
+Status measureGpu(const Arguments& a) {
+  const Expected<BenchGpu> gpu = findBenchGpu(a.device);
+  if (!gpu) return Error{fmt::format("--device: {}", gpu.error().message)};
+  if (!a.json.empty())
+    if (Status writable = probeWritable({a.json}); !writable) return writable;
+  GpuBench bench{{}, {a.bench.repeat, a.bench.forward, a.bench.backward}, a.json};
+  const std::string first = a.name.empty() ? "a" : a.name;
+  for (const std::string& name : first == "all" ? gpuCaseNames() : std::vector{first})
+    bench.cases.push_back(*gpuCase(name));
+  BenchOptions options = a.bench;
+  if (!a.hasTarget) options.target = "h200";
+  return benchOnGpu(*gpu, bench, [&](const GpuCase& c) { return compileForGpu(c, options); });
+}
+
 Status bench(Arguments& a) {
   a.bench.threads = a.threads.value_or(1);
   a.bench.forward = a.pass != "backward";
   a.bench.backward = a.pass != "forward";
+  if (a.device != "cpu") return measureGpu(a);
   a.bench.clock = a.clock == "cpu" ? ClockKind::kCpu : ClockKind::kWall;
   a.bench.scaling = !a.noScaling;
   if (a.weights == "constant") a.bench.weights = Weights::kConstant;
@@ -387,6 +436,7 @@ int main(int argc, char** argv) {
     declare(app, *arguments);
     app.set_version_flag("--version", versionText("sluice-bench", "LLVM " LLVM_VERSION_STRING), kVersionHelp);
     app.callback([arguments, &app] {
+      arguments->hasTarget = app.get_option("--target")->count() > 0;
       if (const std::string wrong = checkUsage(*arguments, app); !wrong.empty())
         throw CLI::ValidationError(wrong);
     });

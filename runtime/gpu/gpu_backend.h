@@ -12,10 +12,11 @@
 
 namespace sluice {
 
-// What a launch leaves: the next record of each list, and what each block reported.
+// What a launch leaves: the next record of each list, what each block reported, and how long it took.
 struct StepOutcome {
   std::vector<uint32_t> heads;
   std::vector<gpu::StuckReport> reports;
+  double seconds = 0;  // by the clock of the device; 0: it has none
 };
 
 class GpuBackend {

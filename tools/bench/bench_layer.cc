@@ -8,25 +8,12 @@
 
 #include "runtime/base/memory_left.h"
 #include "runtime/base/threads.h"
+#include "tools/bench/program_tensors.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/random.h"
 
 namespace sluice::tools {
 namespace {
-
-bool isCallers(const Buffer& buffer) {
-  return buffer.role == Role::kInput ||
-         (buffer.role == Role::kOutput && buffer.shape.front().extent != Extent::kRows);
-}
-
-// The shape at rank `rank`, with one pair per row.
-std::vector<int64_t> shapeOf(const TaskProgram& program, const Buffer& buffer, int rank, int64_t tokens,
-                             int64_t rows) {
-  std::vector<int64_t> shape;
-  for (const Dim& dim : buffer.shape)
-    shape.push_back(dim.extent == Extent::kPairs ? rows : program.sizeAt(rank, dim, tokens, rows));
-  return shape;
-}
 
 // Whether the tensor fits; its first dimension may be one that the program does not fix.
 bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tensor& tensor) {

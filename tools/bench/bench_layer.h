@@ -41,7 +41,8 @@ struct BenchOptions {
   std::function<void(int step, int steps)> between = {};
 };
 
-// Compiles for `threads` threads per rank. Sizes are chosen for the rows of the case.
+// Compiles for `threads` threads per rank; 0: for the cores of the target. Sizes are chosen for the rows of
+// the case.
 Expected<Program> compileRows(const RowsCase& rows, int threads, const BenchOptions& options);
 Expected<Program> compileLayer(const LayerCase& layer, int threads, const BenchOptions& options);
 

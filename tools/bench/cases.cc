@@ -80,6 +80,23 @@ LayerCase tinyLayer(int ranks) {
   return routedLayer(fmt::format("tiny, {} ranks", ranks), {"", 64, 48, 16, 2}, 64, ranks);
 }
 
+std::optional<GpuCase> gpuCase(std::string_view name) {
+  if (std::optional<RowsCase> rows = rowsCase(name)) return GpuCase{rows->name, std::move(*rows), {}};
+  if (name == "dense") return GpuCase{"dense", evenCase("dense", 8192, 4096, 1, 8192), {}};
+  if (name == "tiny-layer") return GpuCase{"tiny-layer", {}, tinyLayer(1)};
+  for (const int64_t inter : {2048, 1024, 512, 256})
+    if (name == fmt::format("n{}", inter))
+      return GpuCase{
+          std::string(name), {}, routedLayer(std::string(name), {"", 4096, inter, 64, 4}, 32768, 1)};
+  return std::nullopt;
+}
+
+const std::vector<std::string>& gpuCaseNames() {
+  static const std::vector<std::string> names = {"a",     "b",     "c",     "d",    "e",   "f",
+                                                 "dense", "n2048", "n1024", "n512", "n256"};
+  return names;
+}
+
 Expected<std::vector<LayerCase>> linearCases(const LinearSize& size, int ranks, bool sameTokens) {
   if (!sameTokens && size.rows % ranks != 0)
     return Error{fmt::format("{} ranks cannot share {} tokens evenly", ranks, size.rows)};

@@ -59,6 +59,20 @@ std::optional<RowsCase> rowsCase(std::string_view name);
 LayerCase layerCase(int ranks);
 LayerCase tinyLayer(int ranks);
 
+// What is measured on a GPU: products of rows that are already routed; or a layer of one rank, whose routing
+// gives the rows of the products that are measured beside it.
+struct GpuCase {
+  std::string name;
+  RowsCase rows;  // without a layer
+  std::optional<LayerCase> layer;
+};
+// "a" to "f" and "tiny" as above; "dense", one expert whose first product is one of 8192 x 8192 x 8192;
+// "n2048", "n1024", "n512" and "n256", layers of 4096 columns with this intermediate size, 64 experts, K 4,
+// 32768 tokens; and "tiny-layer".
+std::optional<GpuCase> gpuCase(std::string_view name);
+// All but the tiny ones.
+const std::vector<std::string>& gpuCaseNames();
+
 // A column-parallel and a row-parallel linear layer of `in` columns in and `out` columns out, for `rows`
 // tokens of all ranks together, or of each if they have the same tokens. Errors: ranks that cannot share the
 // tokens or the columns evenly.

@@ -70,18 +70,15 @@ Expected<int> numberOf(std::string_view name) {
   return number;
 }
 
-}  // namespace
-
-Status checkDeviceName(std::string_view name) {
-  if (name == "cpu") return {};
-  const auto number = numberOf(name);
-  return number ? Status() : Status(number.error());
+std::string failureText(std::string_view name, const std::string& why) {
+  return fmt::format("device '{}': {}", name, why);
 }
 
-Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
+// The number of a GPU that the kernel runs on, and what it is.
+Expected<std::pair<int, cuda::DeviceInfo>> findGpu(std::string_view name) {
   const auto number = numberOf(name);
   if (!number) return number.error();
-  const auto fail = [&](const std::string& why) { return Error{fmt::format("device '{}': {}", name, why)}; };
+  const auto fail = [&](const std::string& why) { return Error{failureText(name, why)}; };
   int count = 0;
   if (Status ok = statusOf(cuda::countDevices(&count)); !ok) return fail(ok.error().message);
   if (*number >= count)
@@ -91,6 +88,22 @@ Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
   if (info.major != 9 || info.minor != 0)
     return fail(fmt::format("{} has compute capability {}.{}, expected 9.0 (H100, H200, GH200)", info.name,
                             info.major, info.minor));
+  return std::pair(*number, info);
+}
+
+}  // namespace
+
+Status checkDeviceName(std::string_view name) {
+  if (name == "cpu") return {};
+  const auto number = numberOf(name);
+  return number ? Status() : Status(number.error());
+}
+
+Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
+  const auto gpu = findGpu(name);
+  if (!gpu) return gpu.error();
+  const auto& [number, info] = *gpu;
+  const auto fail = [&](const std::string& why) { return Error{failureText(name, why)}; };
   const int most = info.multiprocessors / ranks;  // blocks that run at the same time
   if (ranks > gpu::kMaxPartitions || most == 0)
     return fail(fmt::format("found {} ranks, expected at most {} on one GPU", ranks,
@@ -99,13 +112,19 @@ Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
     return fail(
         fmt::format("found {} blocks of a rank, expected at most {} of {} ranks on {} multiprocessors",
                     blocks, most, ranks, info.multiprocessors));
-  auto group = CudaGroup::make(*number, blocks == 0 ? most : blocks, ranks);
+  auto group = CudaGroup::make(number, blocks == 0 ? most : blocks, ranks);
   if (!group) return fail(group.error().message);
   return BackendMaker([group = *group](Transport& transport) -> Expected<std::unique_ptr<GpuBackend>> {
     if (transport.size() != group->ranks() || (transport.size() > 1 && transport.kind() != "threads"))
       return Error{"ranks on one GPU are threads of one process"};
     return std::unique_ptr<GpuBackend>(new CudaBackend(group, transport.rank()));
   });
+}
+
+Expected<GpuFacts> describeCuda(std::string_view name) {
+  const auto gpu = findGpu(name);
+  if (!gpu) return gpu.error();
+  return GpuFacts{gpu->second.name, gpu->second.multiprocessors, gpu->second.clock};
 }
 
 Expected<DeviceMaker> findDevice(std::string_view name, int ranks) {

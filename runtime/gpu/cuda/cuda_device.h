@@ -1,6 +1,7 @@
 // Devices by name: what runs the tasks of a rank, for callers that let users choose.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "runtime/exec/device.h"
@@ -15,6 +16,14 @@ Status checkDeviceName(std::string_view name);
 // ranks, threads of this process, are partitions of each launch. The maker is called once by each of them.
 // Errors: another name; a GPU that is not there, or of another kind; a build without CUDA.
 Expected<DeviceMaker> findDevice(std::string_view name, int ranks);
+
+struct GpuFacts {
+  std::string name;
+  int multiprocessors = 0;
+  double clock = 0;  // Hz, the most that a multiprocessor runs at
+};
+// Of a GPU with such a name. Errors as those of findDevice().
+Expected<GpuFacts> describeCuda(std::string_view name);
 
 // The backends of such a GPU, of which each rank uses so many blocks; 0: all, shared evenly.
 Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks = 0);

@@ -86,11 +86,15 @@ Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int
   std::shared_ptr<CudaGroup> group(new CudaGroup(device, blocks, ranks));
   Status ok = statusOf(cuda::choose(device), "choosing the device");
   if (ok) ok = statusOf(cuda::makeStream(&group->stream_), "making a stream");
+  for (void** const event : {&group->begun_, &group->ended_})
+    if (ok) ok = statusOf(cuda::makeEvent(event), "making an event");
   if (!ok) return ok.error();
   return group;
 }
 
 CudaGroup::~CudaGroup() {
+  for (void* const event : {begun_, ended_})
+    if (event != nullptr) cuda::endEvent(event);
   if (stream_ != nullptr) cuda::endStream(stream_);
 }
 
@@ -152,11 +156,16 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
   for (size_t rank = 0; rank < tables.size(); ++rank)
     launch.chains[rank] =
         chainOf(*tables[rank], places[rank], arena_.data, at<uint64_t>(arena_.data, abortAt), timeoutSeconds);
-  ok = statusOf(gpu::launchChain(launch, kColumns, blocks_ * ranks(), stream_), "launching the kernel");
+  ok = statusOf(cuda::record(begun_, stream_), "timing the kernel");
+  if (ok)
+    ok = statusOf(gpu::launchChain(launch, kColumns, blocks_ * ranks(), stream_), "launching the kernel");
+  if (ok) ok = statusOf(cuda::record(ended_, stream_), "timing the kernel");
   if (ok) ok = awaitEnd(transport, arena_.data + abortAt);
+  double seconds = 0;
+  if (ok) ok = statusOf(cuda::secondsBetween(begun_, ended_, &seconds), "timing the kernel");
   if (!ok) return ok.error();
 
-  std::vector<StepOutcome> outcomes(tables.size());
+  std::vector<StepOutcome> outcomes(tables.size(), StepOutcome{.seconds = seconds});
   for (size_t rank = 0; rank < tables.size(); ++rank) {
     StepOutcome& outcome = outcomes[rank];
     outcome.heads.resize(tables[rank]->lists.size());

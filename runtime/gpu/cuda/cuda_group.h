@@ -43,6 +43,8 @@ class CudaGroup {
   const int blocks_;
   Partitions partitions_;
   void* stream_ = nullptr;
+  void* begun_ = nullptr;  // events before and after a launch
+  void* ended_ = nullptr;
   DeviceMemory arena_;                                // of the tables of all ranks
   std::mutex mutex_;                                  // guards symmetric_
   std::vector<std::vector<DeviceMemory>> symmetric_;  // by rank and handle

@@ -29,7 +29,10 @@ Failure describe(int device, DeviceInfo* info) {
   info->major = properties.major;
   info->minor = properties.minor;
   info->multiprocessors = properties.multiProcessorCount;
-  said = cudaSetDevice(device);
+  int kilohertz = 0;
+  said = cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device);
+  info->clock = 1e3 * kilohertz;
+  if (said == cudaSuccess) said = cudaSetDevice(device);
   if (said == cudaSuccess) said = cudaMemGetInfo(&info->freeBytes, &info->bytes);
   return failureOf(said);
 }
@@ -103,6 +106,26 @@ Failure isIdle(void* stream, bool* idle) {
   const cudaError_t said = cudaStreamQuery(static_cast<cudaStream_t>(stream));
   *idle = said == cudaSuccess;
   return said == cudaErrorNotReady ? nullptr : failureOf(said);
+}
+
+Failure makeEvent(void** event) {
+  cudaEvent_t made = nullptr;
+  const cudaError_t said = cudaEventCreate(&made);
+  *event = made;
+  return failureOf(said);
+}
+void endEvent(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+
+Failure record(void* event, void* stream) {
+  return failureOf(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
+}
+
+Failure secondsBetween(void* begin, void* end, double* seconds) {
+  float milliseconds = 0;
+  const cudaError_t said =
+      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin), static_cast<cudaEvent_t>(end));
+  *seconds = 1e-3 * milliseconds;
+  return failureOf(said);
 }
 
 }  // namespace sluice::cuda

@@ -18,6 +18,7 @@ struct DeviceInfo {
   char name[256];
   int major, minor;  // compute capability
   int multiprocessors;
+  double clock;  // Hz, the most
   size_t bytes;  // of memory
   size_t freeBytes;
 };
@@ -44,5 +45,13 @@ Failure makeStream(void** stream);
 void endStream(void* stream);
 // Whether all that was launched in it is done.
 Failure isIdle(void* stream, bool* idle);
+
+// Events, which know when they happened.
+Failure makeEvent(void** event);
+void endEvent(void* event);
+// It happens when all that was enqueued in the stream before is done.
+Failure record(void* event, void* stream);
+// Between two that have happened.
+Failure secondsBetween(void* begin, void* end, double* seconds);
 
 }  // namespace sluice::cuda

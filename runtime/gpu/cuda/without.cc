@@ -23,6 +23,10 @@ Failure mapOf(const gpu::MappedMatrix& /*matrix*/, gpu::TensorMap* /*map*/) { re
 Failure makeStream(void** /*stream*/) { return kWithout; }
 void endStream(void* /*stream*/) {}
 Failure isIdle(void* /*stream*/, bool* /*idle*/) { return kWithout; }
+Failure makeEvent(void** /*event*/) { return kWithout; }
+void endEvent(void* /*event*/) {}
+Failure record(void* /*event*/, void* /*stream*/) { return kWithout; }
+Failure secondsBetween(void* /*begin*/, void* /*end*/, double* /*seconds*/) { return kWithout; }
 
 }  // namespace cuda
 

@@ -24,6 +24,28 @@ TEST_CASE("the cases have the operations that they are known by, backward twice 
   CHECK(!rowsCase("g"));
 }
 
+TEST_CASE("a case for a GPU is one of rows, or a layer of one rank with the sizes that it is known by") {
+  for (const std::string& name : gpuCaseNames()) {
+    CAPTURE(name);
+    const auto c = gpuCase(name);
+    REQUIRE(c);
+    CHECK(c->name == name);
+    CHECK(c->layer.has_value() == name.starts_with('n'));
+    if (c->layer) {
+      CHECK(c->layer->inter == std::stoi(name.substr(1)));
+      CHECK(c->layer->hidden == 4096);
+      CHECK(c->layer->experts * c->layer->topK == 256);
+      CHECK(c->layer->tokens == 32768);
+      CHECK(c->layer->ranks == 1);
+    }
+  }
+  CHECK(gpuCase("b")->rows.rows == rowsCase("b")->rows);
+  const RowsCase dense = gpuCase("dense")->rows;
+  CHECK((dense.hidden == 8192 && 2 * dense.inter == 8192 && dense.rows == std::vector<int64_t>{8192}));
+  CHECK(!gpuCase("n4096"));
+  CHECK(!gpuCase("layer"));
+}
+
 TEST_CASE("the bytes of a pass count each matrix once, and no weight of an expert without rows") {
   const Work even = workOf(*rowsCase("a"), Pass::kForward), skewed = workOf(*rowsCase("d"), Pass::kForward);
   CHECK(even.readBytes * 1e-6 == Approx(167.77).epsilon(0.001));

@@ -1,0 +1,1 @@
+#include "tools/bench/cublas_without.inc"

@@ -1,0 +1,52 @@
+// A program of one rank on a GPU, with tensors in its memory, ready to run any number of times.
+//
+// Resource type, one owner, one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/api/context.h"
+#include "tools/bench/cases.h"
+#include "tools/bench/gpu_tensors.h"
+
+namespace sluice::tools {
+
+// The parts of one step, in seconds. A part that is not known is 0.
+struct StepSeconds {
+  double step = 0;    // from the call until it returns
+  double launch = 0;  // of all that runs on the GPU, by its clock
+  double bind = 0;    // routing tables and thresholds, on the host
+  double tables = 0;  // from the end of bind until the launch: copies, and the records of tasks
+};
+
+class GpuLayer {
+ public:
+  // `ids` [T, K] route it, with `rows` pairs. The backend's rank is that of the transport, which has one.
+  // Errors: those of Context, and of the backend.
+  static Expected<std::unique_ptr<GpuLayer>> create(Program program, std::vector<int32_t> ids, int64_t rows,
+                                                    std::shared_ptr<GpuBackend> backend,
+                                                    Transport& transport);
+
+  Expected<StepSeconds> run(Pass pass);
+
+  const GpuTensor& at(std::string_view name) const { return tensors_.find(name)->second; }
+
+ private:
+  // When the launch of the last step was requested, and how long it took.
+  struct Launch {
+    int64_t begin = 0;  // as monotonicNanoseconds()
+    double seconds = 0;
+  };
+  class TimedBackend;
+
+  GpuLayer() = default;
+  Status bind(const TaskProgram& program);
+
+  std::vector<int32_t> ids_;
+  GpuTensors tensors_;
+  Launch launch_;
+  std::unique_ptr<Context> context_;  // after what it uses
+};
+
+}  // namespace sluice::tools

@@ -1,0 +1,39 @@
+// Prints measurements on a GPU as text and as JSON. Free functions of values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/gpu/cuda/cuda_device.h"
+#include "tools/bench/measure_gpu.h"
+
+namespace sluice::tools {
+
+// Of bf16 without sparsity, per second: H100 SXM and H200 SXM (NVIDIA H200 Tensor Core GPU datasheet: 1,979
+// TFLOP/s with sparsity).
+inline constexpr double kGpuPeak = 989e12;
+
+struct GpuFigures {
+  double median = 0, least = 0, most = 0;   // seconds of a step
+  double launch = 0, bind = 0, tables = 0;  // medians, seconds; 0: not known
+  double flops = 0;                         // of the products, per second of the median step
+  double shareOfPeak = 0;
+  double launchShare = 0;  // of the peak, in the time of the launch
+};
+// Requires at least one repetition.
+GpuFigures figuresOf(const GpuLine& line, const Work& work);
+
+std::string textOf(const GpuFacts& gpu, const GpuPlan& plan);
+std::string textOf(const GpuSamples& samples);
+
+// Whether something was not measured, or differs.
+bool hasErrors(const GpuSamples& samples);
+
+// A case that failed has an error instead of passes.
+struct GpuOutcome {
+  std::string name;
+  Expected<GpuSamples> samples;
+};
+std::string jsonOf(const GpuFacts& gpu, const std::vector<GpuOutcome>& all);
+
+}  // namespace sluice::tools

@@ -1,0 +1,8 @@
+#!/bin/bash
+# Measures the programs beside it on the GPU of this machine: usage: bench [OPTION OF gpu_bench...]
+#
+# Prints each case and writes gpu_bench.json to the current folder. Takes a few minutes.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+exec "$here/gpu_bench" "$here/bench_programs" --json gpu_bench.json "$@"
