@@ -31,6 +31,10 @@ Outcome contextOptions(const sluice_context_options* given, const sluice_transpo
   options.executor = known.executor == SLUICE_SERIAL ? ExecutorKind::kSerial : ExecutorKind::kParallel;
   if (known.timeout_seconds != 0) options.timeoutSeconds = known.timeout_seconds;
   if (known.packed_bytes != 0) options.packedBytes = std::max<int64_t>(0, known.packed_bytes);
+  if (!known.workspace)
+    if (Outcome outcome = findDevice(known.device, *transport.transport, options.device);
+        outcome.status != SLUICE_OK)
+      return outcome;
   if (known.workspace) options.workspace = known.workspace->workspace;
   return {};
 }
@@ -160,6 +164,14 @@ sluice_status sluice_context_bind(sluice_context* context, const char* name, con
     if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK) return outcome;
     if (!name) return badArgument("name is null");
     return bind(*context, name, tensor);
+  });
+}
+
+sluice_status sluice_context_set_stream(sluice_context* context, void* stream) {
+  return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
+    if (Outcome outcome = checkContext(context); outcome.status != SLUICE_OK) return outcome;
+    const sluice::Status set = context->context->setStream(stream);
+    return set ? Outcome{} : failed(set.error());
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -73,6 +74,10 @@ Outcome collectively(Transport& transport, const Body& body) {
 // The size of the first version of a structure; every caller has at least that.
 template <class T>
 constexpr size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr size_t kFirstSize<sluice_workspace_options> = offsetof(sluice_workspace_options, device);
+template <>
+inline constexpr size_t kFirstSize<sluice_context_options> = offsetof(sluice_context_options, device);
 
 template <class T>
 Outcome checkSize(const T* given, const char* what) {
@@ -121,6 +126,9 @@ inline Outcome checkOrigin(const Origin& origin, std::string_view what) {
   const Status here = origin.check(what);
   return here ? Outcome{} : failed(here.error());
 }
+
+// The device with this name at the only rank of the transport; null: CPU threads.
+Outcome findDevice(const char* name, const Transport& transport, DeviceMaker& device);
 
 // A submitted step, held by its handle and, until it ends, by its context.
 struct SubmittedStep {

@@ -2,6 +2,7 @@
 #include "runtime/api/c_handles.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
+#include "runtime/gpu/cuda/cuda_device.h"
 
 namespace sluice::capi {
 namespace {
@@ -36,13 +37,30 @@ Outcome makeWorkspace(const sluice_transport* transport, const sluice_workspace_
     if (Outcome outcome = readStructure(given, "options", known); outcome.status != SLUICE_OK) return outcome;
   if (known.pinning != SLUICE_PIN_IF_ENOUGH && known.pinning != SLUICE_PIN_NEVER)
     return badArgument(fmt::format("pinning is {}, expected 0 or 1", known.pinning));
-  auto made = Workspace::create(*transport->transport, {known.threads, known.pinning != SLUICE_PIN_NEVER});
+  WorkspaceOptions options{known.threads, known.pinning != SLUICE_PIN_NEVER, {}};
+  if (Outcome outcome = findDevice(known.device, *transport->transport, options.device);
+      outcome.status != SLUICE_OK)
+    return outcome;
+  auto made = Workspace::create(*transport->transport, options);
   if (!made) return failedOn(*transport->transport, made.error());
   *workspace = new sluice_workspace{transport->transport, std::move(*made), {}};
   return {};
 }
 
 }  // namespace
+
+Outcome findDevice(const char* name, const Transport& transport, DeviceMaker& device) {
+  if (!name) return {};
+  if (Status known = checkDeviceName(name); !known) return badArgument(known.error().message);
+  if (std::string_view(name) != "cpu" && transport.size() > 1)
+    return failed(
+        {fmt::format("device '{}': found {} ranks, expected a rank alone", name, transport.size())});
+  auto made = sluice::findDevice(name, 1);
+  if (!made) return failed(made.error());
+  device = std::move(*made);
+  return {};
+}
+
 }  // namespace sluice::capi
 
 using namespace sluice::capi;

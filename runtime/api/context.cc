@@ -118,6 +118,14 @@ Status Context::bind(std::string_view name, const TensorView& tensor, Weights we
   return {};
 }
 
+Status Context::setStream(void* stream) {
+  if (Status ours = impl_->origin.check("the context"); !ours) return ours;
+  if (stream != nullptr)
+    if (auto mark = impl_->area().device->mark(stream); !mark) return mark.error();
+  impl_->stream = stream;
+  return {};
+}
+
 Status Context::bindRows(std::string_view name, RowMemory memory, bool mayFail) {
   const TaskProgram& program = impl_->program.tables();
   const auto id = findBindable(program, name);

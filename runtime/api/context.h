@@ -124,6 +124,15 @@ class Context {
   // Errors: an unknown name, a tensor that is not such an output.
   Status bindRows(std::string_view name, RowMemory memory, bool mayFail = true);
 
+  // The caller's stream for steps that are requested from now on: a cudaStream_t, with a device whose tasks
+  // run on a GPU. Null: none (the default stream is cudaStreamLegacy). A step then begins after what was
+  // enqueued in the stream before run() or submit(), and what is enqueued in it after run(), or
+  // PendingStep::wait(), has returned begins after the step. run() still returns when the step has ended.
+  // Bound memory, also that of expert ids, may be written by the stream until then; the stream must live
+  // until the step has ended. Errors: CPU threads; a stream that is being captured into a graph, for which
+  // runs are refused, too: a step reads its routing on the host.
+  Status setStream(void* stream);
+
   // Runs one entry; collective. Errors: unbound tensors; ids out of range or repeated; saved tensors that do
   // not exist yet; a peer that failed, died or left; a wait past the time limit (the message has rank, core,
   // task, event, have and need, and what is missing). Errors found before any rank writes to another leave

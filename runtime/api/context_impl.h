@@ -26,6 +26,7 @@ struct Context::Impl {
     std::shared_ptr<const WorkMemory> memory;
     uint64_t ticket = 0;
     int64_t common = 0;
+    std::shared_ptr<StreamMark> mark;  // of the caller's stream at the request; null: it has none
   };
 
   Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in, uint32_t place,
@@ -42,12 +43,14 @@ struct Context::Impl {
   Workspace::Impl& area() const { return *workspace->impl_; }
 
   Expected<EntryId> check(std::string_view entry, SavedSet set) const;
+  Expected<std::shared_ptr<StreamMark>> markStream() const;
   Expected<QueuedRun> ask(EntryId entry, SavedSet set);
   // Refuses this rank's step, in the step's place, with a reason. kNow: returns when the other ranks know it.
   enum class Refusal : uint8_t { kNow, kInTurn };
   Status refuse(std::string_view entry, SavedSet set, const std::string& why, Refusal when);
   Status step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
               StepWatcher* watcher = nullptr);
+  Status stepInOrder(const QueuedRun& asked, const std::vector<BoundTensor>& tensors, StepWatcher* watcher);
   Status watchedStep(const QueuedRun& asked, const std::vector<BoundTensor>& tensors, StepWatcher* watcher);
   Expected<TensorView> output(std::string_view name);
   // As monotonicNanoseconds(). `bound` is `end` where the bind failed.
@@ -88,6 +91,7 @@ struct Context::Impl {
   // Used by the requesting thread.
   std::vector<BoundTensor> bound;  // by buffer
   uint64_t bindings = 0;
+  void* stream = nullptr;                      // of the caller; null: none
   std::map<uint32_t, std::string> unbindable;  // by buffer: why its last bind() failed
   std::map<uint32_t, std::vector<std::byte>>
       packed;  // by buffer: packed copies of outputs whose rows have gaps

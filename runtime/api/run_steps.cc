@@ -33,6 +33,11 @@ Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) cons
   return EntryId{entry};
 }
 
+Expected<std::shared_ptr<StreamMark>> Context::Impl::markStream() const {
+  if (stream == nullptr) return std::shared_ptr<StreamMark>();
+  return area().device->mark(stream);
+}
+
 Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::string& why, Refusal when) {
   if (transport.size() == 1) return {};
   // no pointer to the context, which may end before the step's turn
@@ -63,12 +68,26 @@ Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet se
   if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
   auto saved = rank->savedState(set.value);
   if (!saved) return fail(saved.error());
-  return QueuedRun{entry, *saved, area().memory, area().turns.take(), 0};
+  return QueuedRun{entry, *saved, area().memory, area().turns.take(), 0, nullptr};
 }
 
-// The caller must have the turn.
+// In the order of the caller's stream, if it has one. The caller must have the turn.
 Status Context::Impl::step(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
                            StepWatcher* watcher) {
+  if (!asked.mark) return stepInOrder(asked, tensors, watcher);
+  Device& device = *area().device;
+  const auto giveUp = [&](const Error& error) {
+    transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
+    return fail(Error{transport.abortMessage()});
+  };
+  if (Status after = device.beginAfter(*asked.mark); !after) return giveUp(after.error());
+  Status ran = stepInOrder(asked, tensors, watcher);
+  Status before = device.endBefore(*asked.mark);
+  return ran && !before ? Status(giveUp(before.error())) : ran;
+}
+
+Status Context::Impl::stepInOrder(const QueuedRun& asked, const std::vector<BoundTensor>& tensors,
+                                  StepWatcher* watcher) {
   if (Status going = checkAborted(); !going) return going;
   recorder = trace ? &*trace : lastStep ? &*lastStep : nullptr;
   if (!trace && lastStep) lastStep->clear();
@@ -156,11 +175,17 @@ Status Context::run(std::string_view name, SavedSet saved, int64_t common) {
     static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Refusal::kNow));
     return entry.error();
   }
+  const auto mark = impl_->markStream();
+  if (!mark) {
+    static_cast<void>(impl_->refuse(name, saved, mark.error().message, Impl::Refusal::kNow));
+    return mark.error();
+  }
   std::unique_lock lock(impl_->area().asking);
   auto asked = impl_->ask(*entry, saved);
   lock.unlock();
   if (!asked) return asked.error();
   asked->common = common;
+  asked->mark = *mark;
   Turns& turns = impl_->area().turns;
   turns.await(asked->ticket);
   Status status = impl_->step(*asked, impl_->bound);
@@ -175,6 +200,11 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved,
   if (!entry) {
     static_cast<void>(impl_->refuse(name, saved, entry.error().message, Impl::Refusal::kInTurn));
     return entry.error();
+  }
+  const auto mark = impl_->markStream();
+  if (!mark) {
+    static_cast<void>(impl_->refuse(name, saved, mark.error().message, Impl::Refusal::kInTurn));
+    return mark.error();
   }
   if (Status there = impl_->area().startRunner(); !there) {
     static_cast<void>(impl_->refuse(name, saved, there.error().message, Impl::Refusal::kNow));
@@ -200,6 +230,7 @@ Expected<PendingStep> Context::submit(std::string_view name, SavedSet saved,
   auto ticket = impl_->ask(*entry, saved);
   if (!ticket) return ticket.error();
   *asked = std::move(*ticket);
+  asked->mark = *mark;
   // nothing below allocates memory: after a failure here the turn would never end
   {
     std::lock_guard count(impl_->submittedMutex);

@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #define SLUICE_ABI_MAJOR 1
-#define SLUICE_ABI_MINOR 2
+#define SLUICE_ABI_MINOR 3
 #define SLUICE_ABI_VERSION (SLUICE_ABI_MAJOR * 65536 + SLUICE_ABI_MINOR)
 
 #if defined(__GNUC__)
@@ -208,6 +208,9 @@ typedef struct sluice_workspace_options {
   size_t size;
   int32_t threads; /* workers of this rank; 0: one per core of its share */
   sluice_pinning pinning;
+  /* What runs the tasks: NULL or "cpu": CPU threads; "cuda" or "cuda:N": a GPU of compute capability 9.0, for
+     a transport with one rank. `threads` and `pinning` then do not matter. Since 1.3. */
+  const char* device;
 } sluice_workspace_options;
 /* options NULL: all defaults. */
 SLUICE_API sluice_status sluice_workspace_create(sluice_transport* transport,
@@ -243,6 +246,7 @@ typedef struct sluice_context_options {
   int32_t pack_each_step; /* has no effect: ordinary weights are packed in each task */
   double timeout_seconds; /* time limit of a wait for one event; 0: 30 */
   int64_t packed_bytes;   /* limit of packed weights at this rank; 0: no limit, -1: none */
+  const char* device;     /* as that of sluice_workspace_options, without a workspace. Since 1.3. */
 } sluice_context_options;
 /* Collective: every rank makes the same contexts in the same order. Options may differ. NULL: defaults. */
 SLUICE_API sluice_status sluice_context_create(sluice_program* program, sluice_transport* transport,
@@ -284,6 +288,13 @@ typedef void* (*sluice_row_memory)(void* user, int64_t rows);
    `memory` NULL: the context's memory again. Since 1.2. */
 SLUICE_API sluice_status sluice_context_bind_rows(sluice_context* context, const char* name,
                                                   sluice_row_memory memory, void* user);
+
+/* The caller's stream for steps that are requested from now on: a cudaStream_t, with a GPU as device. NULL:
+   none (the default stream is cudaStreamLegacy). A step then begins after what was enqueued in the stream
+   before sluice_context_run or _submit, and what is enqueued in it after _run or sluice_step_wait has
+   returned begins after the step. The stream must live until the step has ended. Fails for CPU threads, and
+   for a stream that is being captured into a graph, for which runs are refused, too. Since 1.3. */
+SLUICE_API sluice_status sluice_context_set_stream(sluice_context* context, void* stream);
 
 /* What a forward keeps for its backward: the number of a set, 0 to SLUICE_SAVED_LAST. Sets are made when they
    are first used, so several forwards may come before their backwards. */

@@ -242,6 +242,8 @@ class Context {
     detail::check(sluice_context_bind_rows(get(), name.c_str(), call, kept.get()));
     rows_[name] = std::move(kept);
   }
+  // As sluice_context_set_stream().
+  void setStream(void* stream) { detail::check(sluice_context_set_stream(get(), stream)); }
   void run(const std::string& entry, uint32_t saved = SLUICE_SAVED_DEFAULT) {
     detail::check(sluice_context_run(get(), entry.c_str(), saved));
   }

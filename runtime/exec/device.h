@@ -17,6 +17,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "runtime/base/expected.h"
 #include "runtime/exec/packed_weights.h"
@@ -33,6 +34,12 @@ struct DeviceMemory {
   std::byte* data = nullptr;
   size_t bytes = 0;
   std::shared_ptr<const void> owner;
+};
+
+// What a stream of the caller held when it was marked. The device that made it outlives it.
+class StreamMark {
+ public:
+  virtual ~StreamMark() = default;
 };
 
 // A tensor of the caller, as bound.
@@ -113,6 +120,23 @@ class Device {
     std::memcpy(to, from, bytes);
     return {};
   }
+
+  // `bytes` of a tensor of the caller, for the host to read until the next step: where they are if the host
+  // can access them, else in `copy`. After beginAfter(), what was marked has ended.
+  virtual Expected<const std::byte*> onHost(const std::byte* data, size_t /*bytes*/,
+                                            std::vector<std::byte>& /*copy*/) {
+    return data;
+  }
+
+  // Marks what the caller has enqueued so far in a stream of its own, a cudaStream_t. Any thread; does not
+  // wait. Errors: the device has no streams; the stream is being captured, or is another device's.
+  virtual Expected<std::shared_ptr<StreamMark>> mark(void* /*stream*/) {
+    return Error{"found a stream for CPU threads, expected none: only steps on a GPU have streams"};
+  }
+  // Around a step, only for marks of this device. beginAfter(): its copies and tasks begin after what was
+  // marked has ended. endBefore(): what is enqueued in the stream from now on begins after its tasks.
+  virtual Status beginAfter(StreamMark& /*mark*/) { return {}; }
+  virtual Status endBefore(StreamMark& /*mark*/) { return {}; }
 
   // The executor of a plan. Any thread; does not wait for other ranks.
   virtual Expected<std::unique_ptr<Executor>> load(std::shared_ptr<const Plan> plan,

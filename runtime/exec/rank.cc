@@ -147,20 +147,26 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
     return {};
   }
   const RoutingShape& shape = plan_->routingShape();
-  const auto numbers = [&](BufferId id, int64_t count) {
-    return std::span(reinterpret_cast<const int32_t*>((*request.bound)[id.value].data),
-                     static_cast<size_t>(count));
+  using Numbers = std::span<const int32_t>;
+  const auto numbers = [&](BufferId id, int64_t count, std::vector<std::byte>& copy) -> Expected<Numbers> {
+    const auto size = static_cast<size_t>(count);
+    const auto data = device_->onHost((*request.bound)[id.value].data, size * sizeof(int32_t), copy);
+    if (!data) return Error{fmt::format("tensor '{}': {}", program.at(id).name, data.error().message)};
+    return Numbers(reinterpret_cast<const int32_t*>(*data), size);
   };
-  std::span<const int32_t> data = numbers(ids, tokens * shape.topK);
+  const Expected<Numbers> found = numbers(ids, tokens * shape.topK, idsCopy_);
+  if (!found) return found.error();
+  Numbers data = *found;
   if (shape.mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
   const int32_t experts = shape.experts - program.spare;
   if (Status legal = checkIds(data, shape.topK, experts); !legal) return legal;
   if (placement) {
-    const std::span<const int32_t> expertAt = numbers(placement, shape.experts);
-    if (Status legal = placement_.set(expertAt, experts); !legal)
+    const Expected<Numbers> expertAt = numbers(placement, shape.experts, placesCopy_);
+    if (!expertAt) return expertAt.error();
+    if (Status legal = placement_.set(*expertAt, experts); !legal)
       return Error{fmt::format("tensor '{}': {}", program.at(placement).name, legal.error().message)};
     data = placement_.place(data, shape.mesh.sourceOf(transport_->rank()));
-    placementDigest_ = hashOf(expertAt);
+    placementDigest_ = hashOf(*expertAt);
   }
   countPairs(shape, data, static_cast<int32_t>(tokens), tables, counts_);
   return {};

@@ -104,7 +104,8 @@ class RankState {
   std::vector<std::vector<RegionId>> regionsOf_;  // by entry: the regions that its tasks read or write
   std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
   std::vector<int32_t> counts_;
-  uint64_t idsDigest_ = 0;  // if the ranks of a group must have the same
+  uint64_t idsDigest_ = 0;                       // if the ranks of a group must have the same
+  std::vector<std::byte> idsCopy_, placesCopy_;  // of expert ids and places, if the host cannot access them
   Placement placement_;
   uint64_t placementDigest_ = 0;  // of the step; all ranks must have the same
   std::pair<int64_t, int64_t> exchanged_;

@@ -18,6 +18,7 @@ class ForwardingBackend : public GpuBackend {
   Expected<SymmetricMemory> allocate(size_t bytes) override { return real_->allocate(bytes); }
   std::byte* peer(int rank, SymmetricHandle handle) override { return real_->peer(rank, handle); }
   bool reaches(const void* data) const override { return real_->reaches(data); }
+  bool isOnHost(const void* data) const override { return real_->isOnHost(data); }
   Status copyIn(std::byte* to, const void* from, size_t bytes) override {
     return real_->copyIn(to, from, bytes);
   }
@@ -25,6 +26,10 @@ class ForwardingBackend : public GpuBackend {
     return real_->copyOut(to, from, bytes);
   }
   Status zero(std::byte* data, size_t bytes) override { return real_->zero(data, bytes); }
+  Expected<std::shared_ptr<StreamMark>> mark(void* stream) override { return real_->mark(stream); }
+  Status follow(StreamMark& mark) override { return real_->follow(mark); }
+  Status settle() override { return real_->settle(); }
+  Status precede(StreamMark& mark) override { return real_->precede(mark); }
   Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
     return real_->mapOf(matrix, map);
   }

@@ -34,10 +34,18 @@ class GpuBackend {
 
   // Whether tasks can access memory at this address.
   virtual bool reaches(const void* data) const = 0;
-  // Between the host and memory of the device; done when they return.
+  virtual bool isOnHost(const void* data) const = 0;  // the host can access it
+  // Between the host and memory of the device, after what is followed; done when they return.
   virtual Status copyIn(std::byte* to, const void* from, size_t bytes) = 0;
   virtual Status copyOut(void* to, const std::byte* from, size_t bytes) = 0;
   virtual Status zero(std::byte* data, size_t bytes) = 0;
+
+  // Streams of the caller. mark() as that of Device. Copies and the launch to come begin after what follow()
+  // was told of; settle() waits for it. What is enqueued after precede() begins after the last launch.
+  virtual Expected<std::shared_ptr<StreamMark>> mark(void* stream) = 0;
+  virtual Status follow(StreamMark& mark) = 0;
+  virtual Status settle() = 0;
+  virtual Status precede(StreamMark& mark) = 0;
 
   virtual Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const = 0;
 

@@ -18,6 +18,48 @@ Status statusOf(cuda::Failure failure) {
   return failure == nullptr ? Status() : Status(Error{fmt::format("CUDA: {}", failure)});
 }
 
+// An event in a stream of the caller.
+class CudaMark final : public StreamMark {
+ public:
+  static Expected<std::shared_ptr<StreamMark>> make(void* stream, int device) {
+    const auto fail = [](const Status& status) {
+      return Error{fmt::format("the caller's stream: {}", status.error().message)};
+    };
+    std::shared_ptr<CudaMark> mark(new CudaMark(stream));
+    bool isCaptured = false;
+    Status ok = statusOf(cuda::choose(device));
+    if (ok) ok = statusOf(cuda::isCaptured(stream, &isCaptured));
+    if (!ok) return fail(ok);
+    if (isCaptured)
+      return Error{
+          "the caller's stream is being captured into a CUDA graph, of which a step cannot be a part: the "
+          "host "
+          "reads its routing"};
+    ok = statusOf(cuda::makeEvent(&mark->event_));
+    if (ok) ok = statusOf(cuda::record(mark->event_, stream));
+    if (!ok) return fail(ok);
+    return std::shared_ptr<StreamMark>(std::move(mark));
+  }
+  ~CudaMark() override {
+    if (event_ != nullptr) cuda::endEvent(event_);
+  }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
+
+  Status precede(void* work) const { return statusOf(cuda::waitFor(work, event_)); }
+  // With the same event, which nobody waits for any more.
+  Status follow(void* work) const {
+    const Status recorded = statusOf(cuda::record(event_, work));
+    return recorded ? statusOf(cuda::waitFor(stream_, event_)) : recorded;
+  }
+
+ private:
+  explicit CudaMark(void* stream) : stream_(stream) {}
+
+  void* const stream_;
+  void* event_ = nullptr;
+};
+
 // A rank's side of a group.
 class CudaBackend final : public GpuBackend {
  public:
@@ -31,14 +73,30 @@ class CudaBackend final : public GpuBackend {
   std::byte* peer(int rank, SymmetricHandle handle) override { return group_->symmetric(rank, handle); }
 
   bool reaches(const void* data) const override { return cuda::reaches(data, group_->device()); }
+  bool isOnHost(const void* data) const override { return cuda::isOnHost(data); }
   Status copyIn(std::byte* to, const void* from, size_t bytes) override {
-    return bytes == 0 ? Status() : onDevice([&] { return cuda::copyIn(to, from, bytes); });
+    return bytes == 0 ? Status() : onDevice([&] { return cuda::copyIn(to, from, bytes, group_->stream()); });
   }
   Status copyOut(void* to, const std::byte* from, size_t bytes) override {
-    return bytes == 0 ? Status() : onDevice([&] { return cuda::copyOut(to, from, bytes); });
+    return bytes == 0 ? Status() : onDevice([&] { return cuda::copyOut(to, from, bytes, group_->stream()); });
   }
   Status zero(std::byte* data, size_t bytes) override {
-    return onDevice([&] { return cuda::zero(data, bytes); });
+    return onDevice([&] { return cuda::zero(data, bytes, group_->stream()); });
+  }
+
+  Expected<std::shared_ptr<StreamMark>> mark(void* stream) override {
+    return CudaMark::make(stream, group_->device());
+  }
+  Status follow(StreamMark& mark) override {
+    const cuda::Failure chosen = cuda::choose(group_->device());
+    return chosen != nullptr ? statusOf(chosen) : static_cast<CudaMark&>(mark).precede(group_->stream());
+  }
+  Status settle() override {
+    return onDevice([&] { return cuda::settle(group_->stream()); });
+  }
+  Status precede(StreamMark& mark) override {
+    const cuda::Failure chosen = cuda::choose(group_->device());
+    return chosen != nullptr ? statusOf(chosen) : static_cast<CudaMark&>(mark).follow(group_->stream());
   }
 
   Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {

@@ -85,7 +85,8 @@ gpu::Chain chainOf(const StepTables& tables, const Places& places, std::byte* ba
 Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int ranks) {
   std::shared_ptr<CudaGroup> group(new CudaGroup(device, blocks, ranks));
   Status ok = statusOf(cuda::choose(device), "choosing the device");
-  if (ok) ok = statusOf(cuda::makeStream(&group->stream_), "making a stream");
+  for (void** const stream : {&group->stream_, &group->aside_})
+    if (ok) ok = statusOf(cuda::makeStream(stream), "making a stream");
   for (void** const event : {&group->begun_, &group->ended_})
     if (ok) ok = statusOf(cuda::makeEvent(event), "making an event");
   if (!ok) return ok.error();
@@ -95,7 +96,8 @@ Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int
 CudaGroup::~CudaGroup() {
   for (void* const event : {begun_, ended_})
     if (event != nullptr) cuda::endEvent(event);
-  if (stream_ != nullptr) cuda::endStream(stream_);
+  for (void* const stream : {stream_, aside_})
+    if (stream != nullptr) cuda::endStream(stream);
 }
 
 Expected<DeviceMemory> CudaGroup::reserve(size_t bytes, bool zeroed) {
@@ -113,7 +115,7 @@ Expected<DeviceMemory> CudaGroup::reserve(size_t bytes, bool zeroed) {
       static_cast<std::byte*>(data), bytes,
       std::shared_ptr<const void>(data, [](const void* held) { cuda::release(const_cast<void*>(held)); })};
   if (zeroed)
-    if (Status ok = statusOf(cuda::zero(data, bytes), "zeroing memory"); !ok) return ok.error();
+    if (Status ok = statusOf(cuda::zero(data, bytes, aside_), "zeroing memory"); !ok) return ok.error();
   return memory;
 }
 
@@ -149,7 +151,7 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
     arena_ = *grown;
   }
   Status ok = statusOf(cuda::choose(device_), "choosing the device");
-  if (ok) ok = statusOf(cuda::copyIn(arena_.data, arena.bytes().data(), bytes), "copying tables");
+  if (ok) ok = statusOf(cuda::copyIn(arena_.data, arena.bytes().data(), bytes, stream_), "copying tables");
   if (!ok) return ok.error();
 
   gpu::Launch launch{.partitions = ranks()};
@@ -171,11 +173,11 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
     outcome.heads.resize(tables[rank]->lists.size());
     outcome.reports.resize(static_cast<size_t>(blocks_ * gpu::kRoles));
     ok = statusOf(cuda::copyOut(outcome.heads.data(), arena_.data + places[rank].heads,
-                                outcome.heads.size() * sizeof(uint32_t)),
+                                outcome.heads.size() * sizeof(uint32_t), stream_),
                   "copying heads");
     if (ok)
       ok = statusOf(cuda::copyOut(outcome.reports.data(), arena_.data + places[rank].reports,
-                                  outcome.reports.size() * sizeof(gpu::StuckReport)),
+                                  outcome.reports.size() * sizeof(gpu::StuckReport), stream_),
                     "copying reports");
     if (!ok) return ok.error();
   }
@@ -190,7 +192,7 @@ Status CudaGroup::awaitEnd(Transport& transport, std::byte* abortWord) {
     if (idle) break;
     if (!isTold && transport.isAborted()) {
       const uint64_t one = 1;
-      if (Status ok = statusOf(cuda::copyIn(abortWord, &one, sizeof(one)), "ending the kernel"); !ok)
+      if (Status ok = statusOf(cuda::copyIn(abortWord, &one, sizeof(one), aside_), "ending the kernel"); !ok)
         return ok;
       isTold = true;
     }

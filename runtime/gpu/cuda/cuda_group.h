@@ -22,7 +22,8 @@ class CudaGroup {
 
   int device() const { return device_; }
   int ranks() const { return partitions_.ranks(); }
-  int blocks() const { return blocks_; }  // of a rank
+  int blocks() const { return blocks_; }    // of a rank
+  void* stream() const { return stream_; }  // of copies and launches
 
   // Memory of the device, zero-filled if asked for.
   Expected<DeviceMemory> reserve(size_t bytes, bool zeroed);
@@ -43,6 +44,7 @@ class CudaGroup {
   const int blocks_;
   Partitions partitions_;
   void* stream_ = nullptr;
+  void* aside_ = nullptr;  // a stream for what must not wait for a launch
   void* begun_ = nullptr;  // events before and after a launch
   void* ended_ = nullptr;
   DeviceMemory arena_;                                // of the tables of all ranks

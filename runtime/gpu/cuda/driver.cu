@@ -11,6 +11,11 @@ namespace {
 
 Failure failureOf(cudaError_t said) { return said == cudaSuccess ? nullptr : cudaGetErrorString(said); }
 
+Failure copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* stream) {
+  const cudaError_t said = cudaMemcpyAsync(to, from, bytes, kind, static_cast<cudaStream_t>(stream));
+  return said == cudaSuccess ? settle(stream) : failureOf(said);
+}
+
 }  // namespace
 
 bool isBuilt() { return true; }
@@ -57,15 +62,24 @@ bool reaches(const void* data, int device) {
          (about.type == cudaMemoryTypeDevice && about.device == device);
 }
 
-Failure copyIn(void* to, const void* from, size_t bytes) {
-  return failureOf(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+bool isOnHost(const void* data) {
+  cudaPointerAttributes about;
+  if (cudaPointerGetAttributes(&about, data) != cudaSuccess) {
+    cudaGetLastError();
+    return true;
+  }
+  return about.type != cudaMemoryTypeDevice;
 }
-Failure copyOut(void* to, const void* from, size_t bytes) {
-  return failureOf(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+
+Failure copyIn(void* to, const void* from, size_t bytes, void* stream) {
+  return copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
 }
-Failure zero(void* data, size_t bytes) {
-  const cudaError_t said = cudaMemset(data, 0, bytes);
-  return failureOf(said == cudaSuccess ? cudaDeviceSynchronize() : said);
+Failure copyOut(void* to, const void* from, size_t bytes, void* stream) {
+  return copy(to, from, bytes, cudaMemcpyDeviceToHost, stream);
+}
+Failure zero(void* data, size_t bytes, void* stream) {
+  const cudaError_t said = cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream));
+  return said == cudaSuccess ? settle(stream) : failureOf(said);
 }
 
 // Through the runtime, so that programs need no libcuda where there is no GPU.
@@ -106,6 +120,20 @@ Failure isIdle(void* stream, bool* idle) {
   const cudaError_t said = cudaStreamQuery(static_cast<cudaStream_t>(stream));
   *idle = said == cudaSuccess;
   return said == cudaErrorNotReady ? nullptr : failureOf(said);
+}
+
+Failure settle(void* stream) { return failureOf(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
+
+Failure isCaptured(void* stream, bool* captured) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t said = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+  *captured = status != cudaStreamCaptureStatusNone;
+  return failureOf(said);
+}
+
+Failure waitFor(void* stream, void* event) {
+  return failureOf(
+      cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0));
 }
 
 Failure makeEvent(void** event) {

@@ -34,17 +34,26 @@ Failure allocateShared(void** data, size_t bytes);
 void releaseShared(void* data);
 // Whether tasks on that device can access memory at this address.
 bool reaches(const void* data, int device);
-Failure copyIn(void* to, const void* from, size_t bytes);
-Failure copyOut(void* to, const void* from, size_t bytes);
-Failure zero(void* data, size_t bytes);
+// Whether the host can.
+bool isOnHost(const void* data);
+// After what the stream holds; done when they return.
+Failure copyIn(void* to, const void* from, size_t bytes, void* stream);
+Failure copyOut(void* to, const void* from, size_t bytes, void* stream);
+Failure zero(void* data, size_t bytes, void* stream);
 
 Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map);
 
-// A stream of its own for launches.
+// A stream of its own, which waits for no other.
 Failure makeStream(void** stream);
 void endStream(void* stream);
 // Whether all that was launched in it is done.
 Failure isIdle(void* stream, bool* idle);
+// Waits for that.
+Failure settle(void* stream);
+// Whether what is enqueued in it becomes a part of a graph instead.
+Failure isCaptured(void* stream, bool* captured);
+// What is enqueued from now on begins when the event, as it was last recorded, has happened.
+Failure waitFor(void* stream, void* event);
 
 // Events, which know when they happened.
 Failure makeEvent(void** event);

@@ -16,13 +16,17 @@ void release(void* /*data*/) {}
 Failure allocateShared(void** /*data*/, size_t /*bytes*/) { return kWithout; }
 void releaseShared(void* /*data*/) {}
 bool reaches(const void* /*data*/, int /*device*/) { return false; }
-Failure copyIn(void* /*to*/, const void* /*from*/, size_t /*bytes*/) { return kWithout; }
-Failure copyOut(void* /*to*/, const void* /*from*/, size_t /*bytes*/) { return kWithout; }
-Failure zero(void* /*data*/, size_t /*bytes*/) { return kWithout; }
+bool isOnHost(const void* /*data*/) { return true; }
+Failure copyIn(void* /*to*/, const void* /*from*/, size_t /*bytes*/, void* /*stream*/) { return kWithout; }
+Failure copyOut(void* /*to*/, const void* /*from*/, size_t /*bytes*/, void* /*stream*/) { return kWithout; }
+Failure zero(void* /*data*/, size_t /*bytes*/, void* /*stream*/) { return kWithout; }
 Failure mapOf(const gpu::MappedMatrix& /*matrix*/, gpu::TensorMap* /*map*/) { return kWithout; }
 Failure makeStream(void** /*stream*/) { return kWithout; }
 void endStream(void* /*stream*/) {}
 Failure isIdle(void* /*stream*/, bool* /*idle*/) { return kWithout; }
+Failure settle(void* /*stream*/) { return kWithout; }
+Failure isCaptured(void* /*stream*/, bool* /*captured*/) { return kWithout; }
+Failure waitFor(void* /*stream*/, void* /*event*/) { return kWithout; }
 Failure makeEvent(void** /*event*/) { return kWithout; }
 void endEvent(void* /*event*/) {}
 Failure record(void* /*event*/, void* /*stream*/) { return kWithout; }

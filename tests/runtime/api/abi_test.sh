@@ -41,6 +41,7 @@ grep -v '^_ZNSt' "$folder/exported" | diff "$symbols" - || fail "the library exp
 nm -D --defined-only "$library" | grep -q ' sluice_context_run@@SLUICE_1.0$' || fail "symbols have no version"
 nm -D --defined-only "$library" | grep -q ' sluice_context_refuse@@SLUICE_1.1$' || fail "1.1 has no version of its own"
 nm -D --defined-only "$library" | grep -q ' sluice_context_bind_rows@@SLUICE_1.2$' || fail "1.2 has no version of its own"
+nm -D --defined-only "$library" | grep -q ' sluice_context_set_stream@@SLUICE_1.3$' || fail "1.3 has no version of its own"
 grep -o '\bsluice_[a-z_0-9]*(' "$header" | tr -d '(' | sort -u | comm -23 "$symbols" - > "$folder/missing"
 [ -s "$folder/missing" ] && { fail "the header does not declare:"; cat "$folder/missing"; }
 

@@ -66,6 +66,44 @@ TEST_CASE("a context is refused with what is wrong") {
   CHECK(sluice_transport_is_aborted(alone.get()) == 1);
 }
 
+TEST_CASE("a device is found by its name, at a rank alone, and CPU threads have no streams") {
+  const Handle<sluice_program> program = loadLayer({});
+  const Handle<sluice_transport> alone = std::move(threadsOf(1)[0]);
+  const auto statuses = [](sluice_transport* transport, const char* device) {
+    sluice_workspace_options options{};
+    options.size = sizeof options;
+    options.device = device;
+    sluice_workspace* workspace = nullptr;
+    const sluice_status status = sluice_workspace_create(transport, &options, &workspace);
+    CHECK((workspace != nullptr) == (status == SLUICE_OK));
+    sluice_workspace_free(workspace);
+    return status;
+  };
+  CHECK(statuses(alone.get(), "cpu") == SLUICE_OK);
+  CHECK(statuses(alone.get(), "gpu") == SLUICE_ERROR_ARGUMENT);
+  CHECK_THAT(sluice_last_error(), Contains("device 'gpu': expected cpu, cuda or cuda:N"));
+  CHECK(statuses(alone.get(), "cuda:1000") == SLUICE_ERROR_FAILED);
+  CHECK_THAT(sluice_last_error(), Contains("device 'cuda:1000': "));
+  const auto two = threadsOf(2);
+  CHECK(statuses(two[0].get(), "cuda") == SLUICE_ERROR_FAILED);
+  CHECK_THAT(sluice_last_error(), Contains("device 'cuda': found 2 ranks, expected a rank alone"));
+
+  sluice_context_options options{};
+  options.size = sizeof options;
+  options.device = "cuda:1000";
+  sluice_context* context = nullptr;
+  CHECK(sluice_context_create(program.get(), alone.get(), &options, &context) == SLUICE_ERROR_FAILED);
+  CHECK_THAT(sluice_last_error(), Contains("device 'cuda:1000': "));
+  // a caller of an older version, whose structure ends before the device
+  options.size = offsetof(sluice_context_options, device);
+  REQUIRE(sluice_context_create(program.get(), alone.get(), &options, &context) == SLUICE_OK);
+  const Handle<sluice_context> owned(context);
+  CHECK(sluice_context_set_stream(context, &options) == SLUICE_ERROR_FAILED);
+  CHECK_THAT(sluice_context_error(context), Contains("found a stream for CPU threads, expected none"));
+  CHECK(sluice_context_set_stream(context, nullptr) == SLUICE_OK);
+  CHECK(sluice_context_set_stream(nullptr, nullptr) == SLUICE_ERROR_ARGUMENT);
+}
+
 TEST_CASE("a tensor is refused with its name and what is wrong, and runs say so until it is bound") {
   OneRank rank;
   sluice_context* const context = rank.context.get();

@@ -13,6 +13,12 @@
 namespace sluice {
 namespace {
 
+class ModelMark final : public StreamMark {
+ public:
+  explicit ModelMark(void* stream) : name(std::to_string(reinterpret_cast<uintptr_t>(stream))) {}
+  const std::string name;
+};
+
 class ModelBackend final : public GpuBackend {
  public:
   ModelBackend(ModelGroup& group, Transport& transport) : group_(group), transport_(transport) {}
@@ -38,19 +44,39 @@ class ModelBackend final : public GpuBackend {
     return rank == transport_.rank() ? transport_.local(handle) : transport_.direct(rank, handle);
   }
 
-  bool reaches(const void* data) const override {
-    if (!group_.options().hasOwnMemory) return true;
-    const auto* const at = static_cast<const std::byte*>(data);
-    return std::ranges::any_of(
-        own_, [at](const SymmetricMemory& each) { return at >= each.data && at < each.data + each.bytes; });
-  }
+  bool reaches(const void* data) const override { return !group_.options().hasOwnMemory || isOwn(data); }
+  bool isOnHost(const void* data) const override { return !group_.options().hasOwnMemory || !isOwn(data); }
   Status copyIn(std::byte* to, const void* from, size_t bytes) override {
     ++group_.copiesIn;
     return copy(to, from, bytes);
   }
-  Status copyOut(void* to, const std::byte* from, size_t bytes) override { return copy(to, from, bytes); }
+  Status copyOut(void* to, const std::byte* from, size_t bytes) override {
+    if (group_.options().isLogging) group_.log.push_back("copy out " + std::to_string(bytes));
+    return copy(to, from, bytes);
+  }
   Status zero(std::byte* data, size_t bytes) override {
     std::memset(data, 0, bytes);
+    return {};
+  }
+
+  Expected<std::shared_ptr<StreamMark>> mark(void* stream) override {
+    const bool* const isCaptured = group_.options().isCaptured;
+    if (isCaptured != nullptr && *isCaptured) return Error{"the stream is being captured"};
+    auto mark = std::make_shared<ModelMark>(stream);
+    group_.log.push_back("mark " + mark->name);
+    return std::shared_ptr<StreamMark>(std::move(mark));
+  }
+  Status follow(StreamMark& mark) override {
+    group_.log.push_back("follow " + static_cast<ModelMark&>(mark).name);
+    return {};
+  }
+  Status settle() override {
+    group_.log.push_back("settle");
+    if (group_.options().stream) group_.options().stream();
+    return {};
+  }
+  Status precede(StreamMark& mark) override {
+    group_.log.push_back("precede " + static_cast<ModelMark&>(mark).name);
     return {};
   }
 
@@ -60,10 +86,16 @@ class ModelBackend final : public GpuBackend {
   }
 
   Expected<StepOutcome> run(const StepTables& tables, Transport& transport, double timeoutSeconds) override {
+    if (group_.options().isLogging) group_.log.push_back("launch");
     return group_.run(tables, transport, timeoutSeconds);
   }
 
  private:
+  bool isOwn(const void* data) const {
+    const auto* const at = static_cast<const std::byte*>(data);
+    return std::ranges::any_of(
+        own_, [at](const SymmetricMemory& each) { return at >= each.data && at < each.data + each.bytes; });
+  }
   static Status copy(void* to, const void* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return {};

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "runtime/gpu/partitions.h"
 
@@ -14,6 +17,9 @@ struct ModelOptions {
   int columns = 128;          // of a tile: 128 or 256
   uint64_t seed = 1;          // of the first launch; each has the next
   bool hasOwnMemory = false;  // tensors of the caller are out of reach, as those of the host are for a GPU
+  bool isLogging = false;     // of one rank
+  const bool* isCaptured = nullptr;   // streams of the caller are being captured; null: they are not
+  std::function<void()> stream = {};  // what a stream of the caller does, between follow() and settle()
 };
 
 // Resource type, which outlives its devices. Ranks are threads, of which each runs its own steps.
@@ -23,6 +29,9 @@ class ModelGroup {
 
   const ModelOptions& options() const { return options_; }
   std::atomic<int64_t> copiesIn = 0;  // to memory of devices, so far
+  // What was done in the order of streams of the caller, so far, by one rank: "mark 7", where 7 is the
+  // address of the stream, "follow 7", "settle", "precede 7", "launch", "copy out 36", of so many bytes.
+  std::vector<std::string> log;
   BackendMaker backends();
 
   // Error: what the model found wrong, besides those of Partitions.
