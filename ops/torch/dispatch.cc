@@ -279,6 +279,7 @@ TokenExchange::TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string&
                              int64_t experts)
     : ranks_(std::move(ranks)), firstExpert_(firstExpert), experts_(experts) {
   ranks_->checkProcess();
+  ranks_->checkOnCpu("exchanges of tokens");
   Program program = refusing(*ranks_, [&] { return load(path); });
   state_ = makeLayerState(*ranks_, std::move(program), path);
 }

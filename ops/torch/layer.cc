@@ -9,10 +9,10 @@ namespace {
 
 // A weight in the program's type. Float32 parameters give a rounded copy; their gradients stay float32,
 // because autograd converts gradients to the parameter's type.
-at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight) {
+at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight, const at::Device& device) {
   const at::ScalarType type = torchType(signature.type);
   const bool rounds = type == at::kBFloat16 && weight.defined() && weight.scalar_type() == at::kFloat;
-  checkTensor(signature.name, weight, rounds ? at::kFloat : type, signature.shape);
+  checkTensor(signature.name, weight, rounds ? at::kFloat : type, signature.shape, device);
   return rounds ? weight.to(type) : weight;
 }
 
@@ -22,6 +22,7 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
              const std::vector<std::string>& weights)
     : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
+  const StepGuard guard(device());
   Program program = refusing(*ranks_, [&] {
     Program loaded = loadProgram(*ranks_, path);
     auto signature = signatureOf(loaded.tables(), static_cast<int>(ranks_->rank()), weights);
@@ -62,30 +63,30 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
   if (weights.size() != signature.weights.size())
     throwValue(
         fmt::format("{} weights are given, but the layer has {}", weights.size(), signature.weights.size()));
-  checkTensor("x", x, at::kBFloat16, {kAnySize, signature.hidden});
+  checkTensor("x", x, at::kBFloat16, {kAnySize, signature.hidden}, layer.device());
   const int64_t tokens = x.size(0);
   if (tokens > signature.maxTokens)
     throwValue(fmt::format("x has {} tokens, but the layer was compiled for at most {}", tokens,
                            signature.maxTokens));
   ForwardStep step;
   step.x = x;
-  step.expertIds = expertIds(ids, tokens, signature.topK, signature.experts);
+  step.expertIds = expertIds(ids, tokens, signature.topK, signature.experts, layer.device());
   if (signature.places > 0) {
     step.placement = placement.value_or(at::Tensor());
-    checkTensor("placement", step.placement, at::kInt, {signature.places});
+    checkTensor("placement", step.placement, at::kInt, {signature.places}, layer.device());
   } else if (placement.has_value() && placement->defined()) {
     throwValue("a placement is given, but the layer was compiled without");
   }
-  checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK});
+  checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK}, layer.device());
   step.expertWeights = expertWeights;
   for (size_t w = 0; w < weights.size(); ++w) {
-    step.weights.push_back(weightOf(signature.weights[w], weights[w]));
+    step.weights.push_back(weightOf(signature.weights[w], weights[w], layer.device()));
     // a rounded copy is freed after the step
     const bool rounded = !step.weights[w].is_same(weights[w]);
     step.contents.push_back(rounded ? 0 : layer.keepContentOf(w, weights[w]));
   }
   step.amaxes = AmaxTensors(signature.amaxes, amaxesUsed, amaxes);
-  step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden});
+  step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden}, layer.device());
   return step;
 }
 

@@ -44,6 +44,7 @@ class Layer : public torch::CustomClassHolder {
   const LayerSignature& signature() const { return signature_; }
   LayerState& state() const { return *state_; }
   BlockPool& grads() const { return ranks_->grads(); }
+  const at::Device& device() const { return ranks_->device(); }  // of all tensors of a step
 
  private:
   c10::intrusive_ptr<Ranks> ranks_;  // must outlive the state

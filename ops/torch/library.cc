@@ -1,8 +1,9 @@
 // Registers torch.classes.sluice and torch.ops.sluice. Works with torch 1.13 and 2.x: only TORCH_LIBRARY,
 // torch::class_ and autograd's Function are used.
 //
-// Each op has one implementation for every kind of tensor, which refuses tensors that are not on the CPU with
-// its own message. torch.ops and methods of torch.classes are called without Python's global lock.
+// Each op has one implementation for every kind of tensor, which refuses tensors that are not on the device
+// of the ranks with its own message. torch.ops and methods of torch.classes are called without Python's
+// global lock.
 #include <torch/library.h>
 
 #include "ops/torch/choose_places.h"
@@ -28,7 +29,9 @@ using sluice::TokenExchange;
 
 TORCH_LIBRARY(sluice, m) {
   m.class_<Ranks>("Ranks")
-      .def(torch::init<const std::string&, int64_t, int64_t, int64_t, double>())
+      .def(torch::init<const std::string&, int64_t, int64_t, int64_t, double, const std::string&>(), "",
+           {torch::arg("job"), torch::arg("rank"), torch::arg("size"), torch::arg("threads"),
+            torch::arg("timeout"), torch::arg("device") = "cpu"})
       .def("rank", &Ranks::rank)
       .def("size", &Ranks::size)
       .def("threads", &Ranks::threads)

@@ -203,6 +203,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 LinearLayer::LinearLayer(c10::intrusive_ptr<Ranks> ranks, const std::string& path)
     : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
+  ranks_->checkOnCpu("linear layers");
   Program program = refusing(*ranks_, [&] { return load(path); });
   state_ = makeLayerState(*ranks_, std::move(program), path);
 }

@@ -25,6 +25,7 @@ struct ReadyForward {
 };
 
 void runForward(Layer& layer, const ReadyForward& ready) {
+  const StepGuard guard(layer.device());
   const Status ran = layer.state().run("forward", ready.step.named(layer.signature()), ready.held.set);
   if (ran) return;
   layer.state().savedSets().release(ready.held);
@@ -49,7 +50,8 @@ void checkTrainable(const LayerSignature& signature, const at::Tensor& x, const 
     if (weights[w].requires_grad() && !signature.weights[w].hasGrad) refuse(signature.weights[w].name);
 }
 
-void checkMainGrads(const LayerSignature& signature, const MainGrads& mainGrads) {
+void checkMainGrads(const Layer& layer, const MainGrads& mainGrads) {
+  const LayerSignature& signature = layer.signature();
   if (mainGrads.size() != 0 && mainGrads.size() != signature.weights.size())
     throwValue(
         fmt::format("{} main_grads are given for {} weights", mainGrads.size(), signature.weights.size()));
@@ -63,7 +65,7 @@ void checkMainGrads(const LayerSignature& signature, const MainGrads& mainGrads)
       throwRuntime(name +
                    " is given, but the layer's program does not accumulate: compile it to (sluicec "
                    "--accumulate)");
-    checkTensor(name, *grad, torchType(weight.gradType), weight.shape);
+    checkTensor(name, *grad, torchType(weight.gradType), weight.shape, layer.device());
   }
 }
 
@@ -76,6 +78,7 @@ class BackwardStep {
   variable_list run(const at::Tensor& dy) {
     HeldSet held;
     variable_list grads = refusing(layer_.state(), [&] { return prepare(dy, held); });
+    const StepGuard guard(layer_.device());
     throwIfFailed(layer_.state().run("backward", named_, held.set));
     for (const at::Tensor& tensor : accumulated_) tensor.unsafeGetTensorImpl()->bump_version();
     for (size_t i = 0; i < grads.size(); ++i)
@@ -102,9 +105,11 @@ class BackwardStep {
                         [&](const std::string& name, const at::Tensor& tensor) { bind(name, tensor); });
     const int64_t tokens = dy.size(0);
     variable_list grads(kFirstWeight + signature_.weights.size());
-    if (signature_.hasDx) grads[kX] = bind("dx", makeTensor(DType::kBF16, {tokens, signature_.hidden}));
+    if (signature_.hasDx)
+      grads[kX] = bind("dx", makeTensor(DType::kBF16, {tokens, signature_.hidden}, layer_.device()));
     if (signature_.hasExpertWeightsGrad)
-      grads[kExpertWeights] = bind("d_expert_weights", makeTensor(DType::kF32, {tokens, signature_.topK}));
+      grads[kExpertWeights] =
+          bind("d_expert_weights", makeTensor(DType::kF32, {tokens, signature_.topK}, layer_.device()));
     for (size_t w = 0; w < signature_.weights.size(); ++w)
       if (signature_.weights[w].hasGrad) grads[kFirstWeight + w] = bindGrad(w);
     return grads;
@@ -130,7 +135,7 @@ class BackwardStep {
         return {};
       }
     }
-    at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer_.grads());
+    at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer_.grads(), layer_.device());
     if (weight.accumulates) grad.zero_();
     return bind(name, grad);
   }
@@ -183,7 +188,7 @@ ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& i
                           const TensorsOrNone& amaxes, bool asked) {
   const at::NoGradGuard isNoStepOfAutograd;
   const LayerSignature& signature = layer.signature();
-  checkMainGrads(signature, mainGrads);
+  checkMainGrads(layer, mainGrads);
   // wrong numbers of weights are refused by prepareForward()
   if (asked && weights.size() == signature.weights.size())
     checkTrainable(signature, x, expertWeights, weights);

@@ -33,6 +33,7 @@ c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, co
     held = valueOf(state.savedSets().take());
     return prepared;
   });
+  const StepGuard guard(layer->device());
   auto pending = state.submit("forward", step.named(layer->signature()), held.set);
   // no step reads what this one saves, and steps run in order: the next user of the set fills it after this
   // step

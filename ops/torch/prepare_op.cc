@@ -24,17 +24,17 @@ BackwardTensors backwardOf(Layer& layer, const ForwardStep& step) {
   const LayerSignature& signature = layer.signature();
   const int64_t tokens = step.x.size(0);
   BackwardTensors made;
-  made.add("dy", makeTensor(DType::kBF16, {tokens, signature.outHidden}).zero_());
+  made.add("dy", makeTensor(DType::kBF16, {tokens, signature.outHidden}, layer.device()).zero_());
   if (signature.backwardReadsX) made.add("x", step.x);
   if (signature.backwardReadsExpertWeights) made.add("expert_weights", step.expertWeights);
-  if (signature.hasDx) made.add("dx", makeTensor(DType::kBF16, {tokens, signature.hidden}));
+  if (signature.hasDx) made.add("dx", makeTensor(DType::kBF16, {tokens, signature.hidden}, layer.device()));
   if (signature.hasExpertWeightsGrad)
-    made.add("d_expert_weights", makeTensor(DType::kF32, {tokens, signature.topK}));
+    made.add("d_expert_weights", makeTensor(DType::kF32, {tokens, signature.topK}, layer.device()));
   for (size_t w = 0; w < signature.weights.size(); ++w) {
     const WeightSignature& weight = signature.weights[w];
     if (weight.readByBackward) made.add(weight.name, step.weights[w], step.contents[w]);
     if (!weight.hasGrad) continue;
-    at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer.grads());
+    at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer.grads(), layer.device());
     if (weight.accumulates) grad.zero_();
     made.gradNames.push_back(std::make_unique<std::string>(weight.name + "_grad"));
     made.add(*made.gradNames.back(), std::move(grad));
@@ -59,6 +59,7 @@ std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTrain
     held = valueOf(state.savedSets().take());
     return made;
   });
+  const StepGuard guard(layer->device());
   auto first = state.submit("forward", step.named(layer->signature()), held.set);
   auto second = first ? state.submit("backward", backward.named, held.set) : first.error();
   // steps run in order: whatever fills the set next does so after this backward

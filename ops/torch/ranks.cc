@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "ops/torch/errors.h"
+#include "ops/torch/tensors.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
+#include "runtime/gpu/cuda/cuda_device.h"
 
 namespace sluice {
 namespace {
@@ -14,20 +16,39 @@ namespace {
 constexpr int64_t kMaxJobRanks = 240;  // processes of one job, see shared_memory.h
 
 std::shared_ptr<Transport> join(const std::string& job, int64_t rank, int64_t size, int64_t threads,
-                                double timeoutSeconds) {
+                                double timeoutSeconds, const std::string& device) {
   Ranks::check(rank, size, threads, timeoutSeconds);
+  if (const Status known = checkDeviceName(device); !known) throwValue(known.error().message);
+  if (device != "cpu" && size > 1)
+    throwRuntime(fmt::format("device '{}': found {} ranks, expected a rank alone", device, size));
   return valueOf(makeTransport(
       {size == 1 ? "threads" : "shm", static_cast<int>(size), static_cast<int>(rank), job, timeoutSeconds}));
 }
 
 }  // namespace
 
-Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds)
-    : Ranks(join(job, rank, size, threads, timeoutSeconds), threads, timeoutSeconds) {}
+Ranks::Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds,
+             const std::string& device)
+    : Ranks(join(job, rank, size, threads, timeoutSeconds, device), threads, timeoutSeconds, device) {}
 
 Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds)
-    : timeoutSeconds_(timeoutSeconds), transport_(std::move(transport)) {
-  workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads)}));
+    : Ranks(std::move(transport), threads, timeoutSeconds, "cpu") {}
+
+// A device without a number is the first one for Sluice, and the current one for PyTorch.
+Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds,
+             const std::string& device)
+    : timeoutSeconds_(timeoutSeconds),
+      device_(device == "cuda" ? "cuda:0" : device),
+      transport_(std::move(transport)) {
+  DeviceMaker maker = valueOf(findDevice(device, 1));
+  const StepGuard guard(device_);
+  workspace_ = valueOf(Workspace::create(
+      *transport_, {.threads = static_cast<int>(threads), .pin = true, .device = std::move(maker)}));
+}
+
+void Ranks::checkOnCpu(std::string_view what) const {
+  if (!device_.is_cpu())
+    throwRuntime(fmt::format("{} run on the CPU, but the ranks are on {}", what, device_.str()));
 }
 
 void Ranks::check(int64_t rank, int64_t size, int64_t threads, double timeoutSeconds) {

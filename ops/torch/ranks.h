@@ -4,6 +4,7 @@
 // rank of the job makes one. Errors are exceptions, like everywhere below torch.ops.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/custom_class.h>
 
 #include <memory>
@@ -21,8 +22,10 @@ namespace sluice {
 class Ranks : public torch::CustomClassHolder {
  public:
   // Size 1: `job` is not used. Otherwise the ranks are processes of this machine, and no other job may have
-  // the name `job`. Threads 0: one per processing unit of this machine, divided among its ranks.
-  Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds);
+  // the name `job`. Threads 0: one per processing unit of this machine, divided among its ranks. `device`:
+  // "cpu", or "cuda:N" for a rank alone, whose layers then take tensors on that GPU.
+  Ranks(const std::string& job, int64_t rank, int64_t size, int64_t threads, double timeoutSeconds,
+        const std::string& device);
   Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds);
   ~Ranks() override;
 
@@ -36,6 +39,11 @@ class Ranks : public torch::CustomClassHolder {
   int64_t gradBytes() const { return grads_->bytes(); }
   // Frees the kept memory of gradients that no longer exist.
   void trim() { grads_->trim(); }
+
+  // Where the tensors of layers are.
+  const at::Device& device() const { return device_; }
+  // Throws unless that is the CPU; `what`: "linear layers".
+  void checkOnCpu(std::string_view what) const;
 
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Workspace>& workspace() const { return workspace_; }
@@ -55,8 +63,12 @@ class Ranks : public torch::CustomClassHolder {
   void checkProcess() const;
 
  private:
+  Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds,
+        const std::string& device);
+
   const double timeoutSeconds_;
   const Origin origin_;
+  const at::Device device_;
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Workspace> workspace_;
   std::shared_ptr<BlockPool> grads_ = BlockPool::create();

@@ -1,6 +1,7 @@
 #include "ops/torch/tensors.h"
 
 #include <ATen/Functions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -64,13 +65,13 @@ at::ScalarType torchType(DType type) {
 }
 
 void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType type,
-                 const std::vector<int64_t>& shape) {
+                 const std::vector<int64_t>& shape, const at::Device& device) {
   if (!tensor.defined()) throwValue(fmt::format("{} is not given", name));
   if (standsForOthers(tensor))
     throwValue(fmt::format(
         "{} is a DTensor or another tensor without its own memory, expected a plain tensor", name));
-  if (!tensor.device().is_cpu())
-    throwValue(fmt::format("{} is on device {}, expected cpu", name, tensor.device().str()));
+  if (tensor.device() != device)
+    throwValue(fmt::format("{} is on device {}, expected {}", name, tensor.device().str(), device.str()));
   if (tensor.layout() != at::kStrided)
     throwValue(fmt::format("{} is not a dense tensor: call to_dense()", name));
   if (tensor.scalar_type() != type)
@@ -89,13 +90,15 @@ TensorView viewOf(const at::Tensor& tensor) {
   return {typeOf(tensor), tensor.sizes().vec(), tensor.data_ptr()};
 }
 
-at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape) {
-  at::Tensor made = at::empty(shape, at::TensorOptions(torchType(type)));
-  if (wantsHugePages(made.nbytes())) adviseHugePages(made.data_ptr(), made.nbytes());
+at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, const at::Device& device) {
+  at::Tensor made = at::empty(shape, at::TensorOptions(torchType(type)).device(device));
+  if (device.is_cpu() && wantsHugePages(made.nbytes())) adviseHugePages(made.data_ptr(), made.nbytes());
   return made;
 }
 
-at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, BlockPool& pool) {
+at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, BlockPool& pool,
+                      const at::Device& device) {
+  if (!device.is_cpu()) return makeTensor(type, shape, device);  // PyTorch keeps memory of GPUs itself
   size_t bytes = static_cast<size_t>(dtypeBytes(type));
   for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
   if (!wantsHugePages(bytes)) return makeTensor(type, shape);
@@ -107,10 +110,19 @@ at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, BlockPool& 
       at::TensorOptions(torchType(type)));
 }
 
-at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts) {
+StepGuard::StepGuard(const at::Device& device) {
+  if (device.is_cpu()) return;
+  current_.reset_device(device);
+  c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+}
+
+at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts,
+                     const at::Device& device) {
   const bool wide = ids.defined() && ids.scalar_type() == at::kLong;
-  checkTensor("expert_ids", ids, wide ? at::kLong : at::kInt, {tokens, topK});
+  checkTensor("expert_ids", ids, wide ? at::kLong : at::kInt, {tokens, topK}, device);
   if (!wide) return ids;
+  // others stay others in 32 bits
+  if (!device.is_cpu()) return ids.clamp(-2, experts).to(at::kInt);
   at::Tensor narrow = makeTensor(DType::kI32, {tokens, topK});
   const int64_t* from = ids.data_ptr<int64_t>();
   int32_t* to = narrow.data_ptr<int32_t>();

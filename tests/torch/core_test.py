@@ -5,7 +5,7 @@ import json
 import unittest
 
 import torch
-from core_layers import EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS, TOP_K, WEIGHTS, Tensors, alone, difference, layer, program
+from core_layers import EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS, TOP_K, WEIGHTS, Tensors, alone, difference, job_name, layer, program
 
 moe = torch.ops.sluice.moe
 
@@ -278,6 +278,17 @@ class RefusedTest(unittest.TestCase):
                     x=self.tensors.x.detach().t().contiguous().t())
         self.refuse(ValueError, "x is on device meta, expected cpu", x=self.tensors.x.to("meta"))
         self.refuse(ValueError, "x is not a dense tensor", x=self.tensors.x.detach().to_sparse())
+
+    def test_a_device_that_is_not_there_or_has_several_ranks_is_named(self):
+        ranks = torch.classes.sluice.Ranks
+        for name in ("gpu", "meta", "cuda:", "cuda:x"):
+            with self.assertRaisesRegex(ValueError, f"device '{name}': expected cpu, cuda or cuda:N"):
+                ranks("", 0, 1, 1, 20.0, name)
+        with self.assertRaisesRegex(RuntimeError, "device 'cuda:1000': .*CUDA"):
+            ranks("", 0, 1, 1, 20.0, "cuda:1000")
+        with self.assertRaisesRegex(RuntimeError, "device 'cuda': found 2 ranks, expected a rank alone"):
+            ranks(job_name(), 0, 2, 1, 20.0, "cuda")
+        self.assertEqual(ranks("", 0, 1, 1, 20.0, "cpu").threads(), 1)
 
     def test_ids_out_of_range_or_repeated_are_named(self):
         for ids in (self.tensors.ids.clone(), self.tensors.ids.int()):

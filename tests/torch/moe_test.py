@@ -141,6 +141,12 @@ class ErrorsTest(MoETest):
         y = batch.run(layer)  # it goes on
         self.assertEqual(y.shape, (37, HIDDEN))
 
+    def test_a_device_that_no_layer_runs_on_is_named(self):
+        layer, batch = make(), Batch()
+        there = [each.detach().to("meta") for each in (batch.x, batch.ids, batch.expert_weights)]
+        with self.assertRaisesRegex(ValueError, "device 'meta': expected cpu, cuda or cuda:N"):
+            layer.to("meta")(*there)
+
     def test_tensors_that_do_not_fit_are_named(self):
         for message, change in (
             (r"x has shape \[37, 63\], expected \[..., 64\]", lambda a: a.update(x=torch.zeros(37, 63))),

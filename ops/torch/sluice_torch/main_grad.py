@@ -15,8 +15,8 @@ def main_grad_of(name: str, parameter: torch.nn.Parameter) -> torch.Tensor | Non
         raise ValueError(f"main_grad of {name} is of type {type(grad).__name__}, expected a tensor")
     if grad.dtype != torch.float32:
         raise ValueError(f"main_grad of {name} is {grad.dtype}, expected torch.float32")
-    if grad.device.type != "cpu":
-        raise ValueError(f"main_grad of {name} is on {grad.device}, expected cpu")
+    if grad.device != parameter.device:
+        raise ValueError(f"main_grad of {name} is on {grad.device}, expected {parameter.device}")
     if grad.shape != parameter.shape:
         raise ValueError(f"main_grad of {name} has shape {list(grad.shape)}, expected {list(parameter.shape)}")
     return grad

@@ -279,7 +279,7 @@ class MoE(Preparable, Reports, torch.nn.Module):
     def forward(self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor) -> torch.Tensor:
         """Returns y [..., H] for x [..., H], expert_ids [..., K] (int32 or int64; -1: none) and expert_weights [..., K].
 
-        Tensors must be on the CPU; those that are not contiguous are copied. ids and weights may have the tokens in one
+        Tensors must be where the parameters are; those that are not contiguous are copied. ids and weights may have the tokens in one
         dimension. Collective.
         ValueError and RuntimeError: tensors of other types or shapes; ids that are no experts or are repeated in a
         token. A step that one rank refuses fails at all ranks, and their next steps match again.
@@ -298,7 +298,7 @@ class MoE(Preparable, Reports, torch.nn.Module):
         recording.refuse("sluice_torch.MoE", rows, counts)
         with self._shared().refusing():
             ids = pairs.ids_of_sorted(rows, counts, self.shape.experts)
-        return self._step(self.shape.of_sorted_rows(), rows, ids, torch.ones(ids.shape))
+        return self._step(self.shape.of_sorted_rows(), rows, ids, torch.ones(ids.shape, device=ids.device))
 
     def _step(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> torch.Tensor:
         """A forward of this layer's experts with the top_k of `shape`."""
@@ -316,7 +316,7 @@ class MoE(Preparable, Reports, torch.nn.Module):
     def _arguments(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple:
         """Of a step: its shape and fp8_group, operands, weights and main_grads, the needed gradients, and amaxes of weights."""
         shape, fp8_group = self._rounding(shape)
-        operands = operands_of(shape, x, expert_ids, expert_weights)
+        operands = operands_of(shape, x, expert_ids, expert_weights, self.device)
         weights, grads = self._weights(), []
         if torch.is_grad_enabled():
             weights, grads = self._over_copies(weights, self._main_grads())
@@ -467,15 +467,20 @@ class MoE(Preparable, Reports, torch.nn.Module):
         needed = (operands[0].requires_grad, operands[2].requires_grad, *(w.requires_grad for w in weights))
         return needed if any(needed) else ()
 
+    @property
+    def device(self) -> torch.device:
+        """That of the parameters, where the tensors of a step must be, too."""
+        return self.gate_up_weight.device
+
     def _shared(self) -> ranks.Shared:
-        return ranks.shared_by(self._group, self.threads, self.timeout)
+        return ranks.shared_by(self._group, self.threads, self.timeout, str(self.device))
 
     def _program(self, shape: graphs.LayerShape, needed: tuple[bool, ...], weights: list, accumulate: bool) -> tuple:
         """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
         precise = accumulate or any(
             asked and weight.dtype == torch.float32 for asked, weight in zip(needed[2:], weights)
         )
-        key = (os.getpid(), shape, needed, precise, accumulate)
+        key = (os.getpid(), shape, needed, precise, accumulate, self.device)
         if key in self._layers:
             return key, None
         return key, self._compile(shape, needed, "F32" if precise else "BF16", accumulate)
@@ -507,6 +512,7 @@ class MoE(Preparable, Reports, torch.nn.Module):
             grads=grads,
             accumulate=accumulate,
             keep=self.keep,
+            target="cpu" if self.device.type == "cpu" else "h200",
             options=rows + backward + shape.precision.options,
         )
 

@@ -8,14 +8,15 @@ from .tensors import as_stored
 DTYPES = (torch.bfloat16, torch.float32)
 
 
-def operands_of(shape: LayerShape, x, expert_ids, expert_weights) -> tuple[torch.Tensor, ...]:
+def operands_of(shape: LayerShape, x, expert_ids, expert_weights, device: torch.device) -> tuple[torch.Tensor, ...]:
     """x [T, H], ids [T, K] and weights [T, K], in types that the op accepts if the tensors are otherwise correct.
+    `device` is that of the layer's parameters.
     ValueError: other types, devices, layouts or shapes."""
     for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{name} is of type {type(tensor).__name__}, expected a tensor")
-        if tensor.device.type != "cpu":
-            raise ValueError(f"{name} is on {tensor.device}, expected cpu")
+        if tensor.device != device:
+            raise ValueError(f"{name} is on {tensor.device}, expected {device}")
         if tensor.layout != torch.strided:
             raise ValueError(f"{name} has layout {tensor.layout}, expected a dense tensor: call to_dense()")
     hidden, top_k = shape.hidden, shape.top_k

@@ -45,7 +45,8 @@ def ids_of_sorted(rows: torch.Tensor, counts: torch.Tensor, experts: int) -> tor
         raise ValueError(f"counts[{expert}] is {counts[expert].item()}, expected 0 or more")
     if counts.sum() != len(rows):
         raise ValueError(f"counts sum to {counts.sum().item()}, expected the {len(rows)} rows")
-    return torch.arange(experts, dtype=torch.int32).repeat_interleave(counts.long()).unsqueeze(1)
+    ids = torch.arange(experts, dtype=torch.int32).repeat_interleave(counts.long().cpu()).unsqueeze(1)
+    return ids.to(rows.device)
 
 
 def _sort(expert_ids: torch.Tensor, top_k: int, experts: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -77,8 +77,9 @@ def _submit(layer, tokens: int, x: bool, expert_weights: bool) -> PendingPrepara
     steps = []
     for ids in _ids(layer, tokens):
         with shared.refusing():
-            rows = torch.zeros(len(ids), shape.hidden, dtype=torch.bfloat16).requires_grad_(x)
-            scales = torch.zeros(ids.shape).requires_grad_(expert_weights)
+            ids = ids.to(layer.device)
+            rows = torch.zeros(len(ids), shape.hidden, dtype=torch.bfloat16, device=ids.device).requires_grad_(x)
+            scales = torch.zeros(ids.shape, device=ids.device).requires_grad_(expert_weights)
             given, _, operands, weights, grads, needed, _ = layer._arguments(shape, rows, ids, scales)
             if given.precision.has_scales:
                 raise RuntimeError(

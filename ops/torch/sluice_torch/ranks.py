@@ -208,7 +208,7 @@ class Buffer:
 class Shared:
     """Ranks and the layers made for them. Made collectively by the ranks of the group."""
 
-    def __init__(self, key: tuple, group: Group, threads: int, timeout: float):
+    def __init__(self, key: tuple, group: Group, threads: int, timeout: float, device: str):
         failure = None
         try:
             library.load()
@@ -217,7 +217,7 @@ class Shared:
                 raise
             failure = str(error)  # raised at all ranks, because the others would wait for this one
         self.threads, self.timeout = threads, timeout
-        self.ranks = _join(group, failure, threads, timeout)
+        self.ranks = _join(group, failure, threads, timeout, device)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
         self.buffer = Buffer()
@@ -308,20 +308,24 @@ class Held:
         self.op, self.shared, self.path = op, shared, path  # the path is that of its program
 
 
-def shared_by(group: Group, threads: int = 0, timeout: float = 30.0) -> Shared:
-    """What the layers of a group share. The first layer that runs sets the number of threads and the time limit.
+def shared_by(group: Group, threads: int = 0, timeout: float = 30.0, device: str = "cpu") -> Shared:
+    """What the layers of a group share on a device. The first layer that runs sets the number of threads and the time limit.
 
     Collective the first time. ValueError, which refuses a step: the requested number of threads differs from the present
-    one. RuntimeError, at all ranks: a rank cannot be reached.
+    one. RuntimeError, at all ranks: a rank cannot be reached. RuntimeError, ValueError: a device that is not the CPU for
+    several ranks, or that Sluice cannot use.
     """
-    key = (os.getpid(), group.key if group.size > 1 else None)  # a forked child has its own workers
+    if device != "cpu" and group.size > 1:
+        raise RuntimeError(f"parameters are on {device}, expected cpu: on a GPU a layer has one rank, found {group.size}")
+    alone = None if device == "cpu" else device
+    key = (os.getpid(), group.key if group.size > 1 else alone)  # a forked child has its own workers
     with _guard:
         shared = _shared.get(key)
         if shared is None:
-            shared = _shared[key] = Shared(key, group, threads, timeout)
+            shared = _shared[key] = Shared(key, group, threads, timeout, device)
             if group.size > 1:
                 _lasting[key] = shared
-    if threads and threads != shared.ranks.threads():
+    if device == "cpu" and threads and threads != shared.ranks.threads():
         with shared.refusing():
             raise ValueError(
                 f"threads is {threads}, but layers of this group share {shared.ranks.threads()} threads already"
@@ -358,7 +362,7 @@ def clear_cache():
     with _guard:
         alone = _shared.get((os.getpid(), None))
     if alone is not None:
-        alone.ranks.trim()
+        alone.ranks.trim()  # those of a GPU keep no gradients
 
 
 def _machine() -> str:
@@ -370,14 +374,14 @@ def _machine() -> str:
         return os.uname().nodename
 
 
-def _join(group: Group, failure: str | None, threads: int, timeout: float):
+def _join(group: Group, failure: str | None, threads: int, timeout: float, device: str):
     """The torch.classes.sluice.Ranks of this process: by the memory of one machine or, if there are several, by UCX between
     them. Collective. RuntimeError, at all ranks, if one cannot join; `failure` is why this one cannot."""
     if group.size == 1:
-        return torch.classes.sluice.Ranks("", 0, 1, threads, timeout)
+        return torch.classes.sluice.Ranks("", 0, 1, threads, timeout, device)
     machines, job = _agree_on_job(group, failure)
     if len(set(machines)) == 1:
-        return torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout)
+        return torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout, device)
     network, failure = _outcome(_network)
     said = group.gather_objects((None if network is None else network.address(), failure))
     without = [rank for rank, (address, _) in enumerate(said) if address is None]
