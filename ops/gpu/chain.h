@@ -226,6 +226,7 @@ SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, Loa
       setOperands<Shape>(&chain.products[work], chain.matrices, operands);
   }
   syncWarp();
+  fenceMaps(operands);
   return loadStages(&memory->products, &at->stage, chain.limit) ? Stuck::kNo : Stuck::kStage;
 }
 

@@ -105,9 +105,10 @@ SLUICE_DEVICE bool hasEnded(Barrier* barrier, int parity);
 
 // Of a box to shared memory: boxColumns elements of boxRows rows from (row, column) on, of the matrix
 // `outer`. In shared memory (aligned to 1024 bytes) rows are 128 bytes long and swizzled (swizzled(), below);
-// what lies outside of the matrix is 0. When it has landed, it counts the bytes of the whole box at the
-// barrier. One thread. Only the first `rows` rows must be there already: the others may be written meanwhile,
-// and nobody may use what comes of them (the model makes them NaN).
+// a box of one row may also lie where any row of another would, aligned to 128 bytes. What lies outside of
+// the matrix is 0. When it has landed, it counts the bytes of the whole box at the barrier. One thread. Only
+// the first `rows` rows must be there already: the others may be written meanwhile, and nobody may use what
+// comes of them (the model makes them NaN).
 SLUICE_DEVICE void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column, int row,
                            int outer, int rows);
 // Of a box from shared memory, likewise swizzled; what lies outside of the matrix is not written.
@@ -115,8 +116,7 @@ SLUICE_DEVICE void storeBox(const TensorMap* to, const std::byte* from, int colu
 // As storeBox, but adds fp32 to fp32: each element once.
 SLUICE_DEVICE void addBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);
 // Before the first copy with a map that the host has written to memory of the device, by the thread that
-// copies: without it, hardware may use what was there before. Whether it does is a probe: the kernel does not
-// call it.
+// copies: without it, hardware may use what was there before (the model refuses the copy).
 SLUICE_DEVICE void fenceMap(const TensorMap* map);
 // Bytes, a multiple of 16 that lie at multiples of 16, from global to shared memory and back.
 SLUICE_DEVICE void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier);

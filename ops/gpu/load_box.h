@@ -1,6 +1,6 @@
-// How warp 0 fills the stages of a task with its two operands: boxes by TMA, or by plain loads and stores
-// where an operand has no map, gathers its rows or scales them. Both lie alike, so who multiplies sees no
-// difference.
+// How warp 0 fills the stages of a task with its two operands: boxes by TMA, gathered rows by a box of TMA
+// for each, or plain loads and stores where an operand has no map or its rows are scaled. All lie alike, so
+// who multiplies sees no difference.
 #pragma once
 
 #include "ops/gpu/hw.h"
@@ -22,6 +22,7 @@ struct Operand {
   int32_t begins[2];        // of each half of the boxes: its first row, with kMn its first column
   int32_t rows;             // of a box that may be read
   const int32_t* rowIndex;  // null: none (Product::rowIndex)
+  int32_t indexEnd;         // rows from there on are 0
   int32_t divisor;
   const float* scale;  // null: none (WeightGrad::scale)
   bool isCopied;       // by TMA
@@ -44,10 +45,16 @@ SLUICE_DEVICE void setOperand(Operand* to, const Operand& value) {
   store(&to->begins[1], value.begins[1]);
   store(&to->rows, value.rows);
   store(&to->rowIndex, value.rowIndex);
+  store(&to->indexEnd, value.indexEnd);
   store(&to->divisor, value.divisor);
   store(&to->scale, value.scale);
-  const bool isWhole = value.rowIndex == nullptr && value.scale == nullptr;
-  store(&to->isCopied, isWhole && load(&value.matrix->isMapped));
+  store(&to->isCopied, value.scale == nullptr && load(&value.matrix->isMapped));
+}
+
+// Before copies of any lane. By the warp.
+SLUICE_DEVICE void fenceMaps(const Operands* operands) {
+  for (int i = 0; i < 2; ++i)
+    if (load(&operands->each[i].isCopied)) fenceMap(&load(&operands->each[i].matrix)->map);
 }
 
 // Of a stage.
@@ -73,6 +80,13 @@ SLUICE_DEVICE void scalePart(const Operand* from, int row, Part* part) {
   for (uint32_t& word : part->words) word = packBf16(firstBf16(word) * scale, secondBf16(word) * scale);
 }
 
+// The row of the matrix that is row `row` of the operand; below 0: that is all 0.
+SLUICE_DEVICE int sourceOf(const Operand* from, int row) {
+  const int32_t* const index = load(&from->rowIndex);
+  const int end = load(index == nullptr ? &load(&from->matrix)->rows : &from->indexEnd);
+  return row < end ? indexedRow(index, row, load(&from->divisor)) : -1;
+}
+
 // Fills a box by plain loads and stores of the warp. Outside of the matrix it is 0, as with TMA. A lane has 8
 // columns of every fourth row.
 SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
@@ -81,11 +95,8 @@ SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
   const std::byte* const corner =
       load(&matrix->data) + load(&from->outer) * load(&matrix->outerPitch) + 2 * column;
   const int64_t pitch = load(&matrix->rowPitch);
-  const int left = load(&matrix->rows) - place.row, most = load(&from->rows);
-  const int rows = left < most && load(&from->rowIndex) == nullptr ? left : most;
   for (int row = laneIndex() / 8; row < load(&from->boxRows); row += 4) {
-    const int source =
-        row < rows ? indexedRow(load(&from->rowIndex), place.row + row, load(&from->divisor)) : -1;
+    const int source = row < load(&from->rows) ? sourceOf(from, place.row + row) : -1;
     const std::byte* const at = corner + source * pitch;
     Part part = {};
     if (source >= 0) {
@@ -93,6 +104,16 @@ SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
       scalePart(from, place.row + row, &part);
     }
     store(reinterpret_cast<Part*>(to + swizzled(row, laneIndex() % 8 * 16)), part);
+  }
+}
+
+// Fills a box by one of TMA for each row. By the warp: a lane has every 32nd row.
+SLUICE_DEVICE void gatherBox(std::byte* to, const Operand* from, BoxPlace place, Barrier* full) {
+  const Matrix* const matrix = load(&from->matrix);
+  for (int row = laneIndex(); row < load(&from->boxRows); row += 32) {
+    const int source = row < load(&from->rows) ? sourceOf(from, place.row + row) : -1;
+    copyBox(to + row * kLoadedRowBytes, &matrix->map, full, place.column,
+            source < 0 ? load(&matrix->rows) : source, load(&from->outer), 1);
   }
 }
 
@@ -119,11 +140,14 @@ SLUICE_DEVICE void fillStage(std::byte* stage, Barrier* full, const Operands* op
     fenceProxyAsync();  // products read what this lane has stored
     syncWarp();         // the one arrival is for the stores of all lanes
   }
-  if (laneIndex() != 0) return;
-  arriveExpecting(full, copied);
+  if (laneIndex() == 0) arriveExpecting(full, copied);
+  syncWarp();  // bytes of any lane are expected before they land
   forBoxes(stage, operands, k, true, [full](std::byte* to, const Operand* from, BoxPlace place) {
-    copyBox(to, &load(&from->matrix)->map, full, place.column, place.row, load(&from->outer),
-            load(&from->rows));
+    if (load(&from->rowIndex) != nullptr)
+      gatherBox(to, from, place, full);
+    else if (laneIndex() == 0)
+      copyBox(to, &load(&from->matrix)->map, full, place.column, place.row, load(&from->outer),
+              load(&from->rows));
   });
 }
 

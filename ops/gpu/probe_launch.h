@@ -29,6 +29,8 @@ enum class Probe : uint8_t {
   // out: by thread of 384, the index of the thread in the mirrored lane, in warpgroups that gave registers
   // back or took some.
   kLanes,
+  // As kCopyBox, by a box of one row for each of the 8: row i is row in[i] of the matrix (int32).
+  kRowBoxes,
   // Copies `number` bytes from `in` to byte `column` of shared memory, and from there to `out`.
   kBytes,
   // out: a function of each of `number` fp32 at `in`.

@@ -86,17 +86,25 @@ struct ProductProbe {
   }
 };
 
-SLUICE_DEVICE void copyBoxOut(const ProbeArguments& arguments, const TensorMap* map) {
+// Of a box that copy(area, barrier) asks for.
+template <class Copy>
+SLUICE_DEVICE void writeBox(const ProbeArguments& arguments, const Copy& copy) {
   Barrier* const barrier = makeBarrier(1);
   std::byte* const area = sharedMemory() + 1024;
-  if (threadIndex() == 0) {
-    arriveExpecting(barrier, kBoxRows * 128);
-    copyBox(area, map, barrier, arguments.column, arguments.row, arguments.outer, arguments.rows);
-  }
+  if (threadIndex() == 0) arriveExpecting(barrier, kBoxRows * 128);
+  syncBlock();
+  copy(area, barrier);
   await(arguments, barrier, 0);
   for (int i = threadIndex(); i < kBoxRows * 32; i += 128)
     store(outputOf<uint32_t>(arguments) + i,
           load(reinterpret_cast<const uint32_t*>(area + swizzled(i / 32, i % 32 * 4))));
+}
+
+SLUICE_DEVICE void copyBoxOut(const ProbeArguments& arguments, const TensorMap* map) {
+  writeBox(arguments, [&arguments, map](std::byte* area, Barrier* barrier) {
+    if (threadIndex() == 0)
+      copyBox(area, map, barrier, arguments.column, arguments.row, arguments.outer, arguments.rows);
+  });
 }
 
 struct CopyBoxProbe {
@@ -113,6 +121,18 @@ struct UploadedMapProbe {
   SLUICE_DEVICE static void run(const ProbeArguments& arguments) {
     if (arguments.number == 1 && threadIndex() == 0) fenceMap(arguments.uploaded);
     copyBoxOut(arguments, arguments.uploaded);
+  }
+};
+
+struct RowBoxesProbe {
+  static constexpr int kBlocks = 1, kThreads = 128, kSharedBytes = 1024 + kBoxRows * 128;
+
+  SLUICE_DEVICE static void run(const ProbeArguments& arguments) {
+    writeBox(arguments, [&arguments](std::byte* area, Barrier* barrier) {
+      if (const int i = threadIndex(); i < kBoxRows)
+        copyBox(area + 128 * i, &arguments.maps[0], barrier, arguments.column,
+                load(inputOf<int32_t>(arguments) + i), arguments.outer, 1);
+    });
   }
 };
 
@@ -327,6 +347,8 @@ void withProbe(const ProbeLaunch& launch, const Use& use) {
       return use(CopyBoxProbe());
     case Probe::kUploadedMap:
       return use(UploadedMapProbe());
+    case Probe::kRowBoxes:
+      return use(RowBoxesProbe());
     case Probe::kStoreBox:
       return use(StoreBoxProbe());
     case Probe::kSignal:

@@ -76,6 +76,7 @@ SLUICE_DEVICE void setOperands(const Product* product, const Matrix* matrices, O
                                   .begins = {firstRow, firstRow},
                                   .rows = rows,
                                   .rowIndex = load(&product->rowIndex),
+                                  .indexEnd = firstRow + rows,
                                   .divisor = load(&product->divisor)});
   setOperand(&operands->each[1], {.matrix = &matrices[load(&product->weight)],
                                   .outer = load(&product->expert),

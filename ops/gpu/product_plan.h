@@ -41,7 +41,7 @@ struct Product {
   uint16_t gateUp = kNoMatrix;  // kActivation: stored, if given; kActivationGrad: read
   uint16_t act = kNoMatrix;     // kActivationGrad: stored again, if given
   // Gathered rows: row i of the task, i from 0 on, is row rowIndex[firstRow + i] / divisor of `a`, or 0 where
-  // the index is below 0. Null: none.
+  // the index is below 0; the map of `a` then has boxes of one row. Null: none.
   const int32_t* rowIndex = nullptr;
   int32_t divisor = 1;
   float alpha = 1;  // the sums are multiplied by it before all else
@@ -77,6 +77,11 @@ struct WeightGrad {
   float alpha = 1;                                   // the sums are multiplied by it
   // By row of the expert: the bf16 numbers next to a times it are multiplied; null: none.
   const float* scale = nullptr;
+  // Of an operand whose matrix is not of the expert, with boxes of one row: its row i is row index[i] /
+  // divisor there. Null: none.
+  const int32_t* aIndex = nullptr;
+  const int32_t* dyIndex = nullptr;
+  int32_t divisor = 1;
 };
 
 }  // namespace sluice::gpu

@@ -87,6 +87,7 @@ SLUICE_DEVICE void stageRows(Staging* staging, const Matrix* out, GroupRows rows
   const bool isBox = columns.first + 64 <= columns.end || columns.end == load(&out->columns);
   const int boxRows = isBox && load(&out->isMapped) ? rows.count / 16 * 16 : 0;
   if (threadIndex() % 128 == 0) {
+    if (boxRows > 0) fenceMap(&out->map);
     for (int i = 0; i < boxRows; i += 16)
       storeBox(&out->map, staged + i * kStagedRowBytes, columns.first, rows.first + i, 0);
     groupStores();

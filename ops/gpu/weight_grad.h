@@ -4,7 +4,7 @@
 // A tile is 128 columns of a (rows of out) and kColumns of dy. A stage of the ring holds 64 rows of both
 // operands as they lie, so both are Major::kMn. The expert's rows are the sum: the matrices a and dy begin
 // and end with them, and what follows reads as 0. An expert without rows has no stage, and a gradient of
-// zeros.
+// zeros. Rows of an operand may also be gathered, and then end with the index.
 #pragma once
 
 #include "ops/gpu/hw.h"
@@ -18,6 +18,7 @@ namespace sluice::gpu {
 // By lane 0 of the warp that loads.
 template <class Shape>
 SLUICE_DEVICE void setOperands(const WeightGrad* grad, const Matrix* matrices, Operands* operands) {
+  const int rows = load(&grad->rows), divisor = load(&grad->divisor);
   const int firstRow = load(&grad->firstRow), firstColumn = load(&grad->firstColumn);
   setOperand(&operands->each[0], {.matrix = &matrices[load(&grad->a)],
                                   .outer = 0,
@@ -26,6 +27,9 @@ SLUICE_DEVICE void setOperands(const WeightGrad* grad, const Matrix* matrices, O
                                   .boxRows = Shape::kDepth,
                                   .begins = {firstRow, firstRow + Shape::kRows / 2},
                                   .rows = Shape::kDepth,
+                                  .rowIndex = load(&grad->aIndex),
+                                  .indexEnd = rows,
+                                  .divisor = divisor,
                                   .scale = load(&grad->scale)});
   setOperand(&operands->each[1], {.matrix = &matrices[load(&grad->dy)],
                                   .outer = 0,
@@ -33,8 +37,11 @@ SLUICE_DEVICE void setOperands(const WeightGrad* grad, const Matrix* matrices, O
                                   .boxes = Shape::kColumns / 64,
                                   .boxRows = Shape::kDepth,
                                   .begins = {firstColumn, firstColumn + Shape::kColumns / 2},
-                                  .rows = Shape::kDepth});
-  store(&operands->k, load(&grad->rows));
+                                  .rows = Shape::kDepth,
+                                  .rowIndex = load(&grad->dyIndex),
+                                  .indexEnd = rows,
+                                  .divisor = divisor});
+  store(&operands->k, rows);
 }
 
 struct alignas(8) SumPair {
@@ -114,6 +121,7 @@ SLUICE_DEVICE void storeWeightGrad(const WeightGrad* grad, const Matrix* matrice
     if (!isBox)
       storePlain<kElementBytes>(to.corner, pitch, staged, {0, to.rows < 64 ? to.rows : 64}, to.columns);
     if (!isBox || threadIndex() % 128 != 0) continue;
+    fenceMap(&out->map);
     if (addsBox)
       addBox(&out->map, staged, column, row, expert);
     else

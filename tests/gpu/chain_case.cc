@@ -58,8 +58,12 @@ ChainCase::ChainCase(uint64_t seed, const Sizes& sizes)
   std::uniform_real_distribution<float> values(-1, 1);
   for (int i = 0; i < 2 * sizes.result && sizes.hasBias; ++i) bias_.push_back(toBf16(values(random)));
   const auto weightRows = [&](Major major) { return major == Major::kMn ? 64 : sizes.columns / 2; };
-  matrices_ = {rows_.operand(128),   up_.operand(weightRows(sizes.up)),     hidden_.operand(16),
-               hidden_.operand(128), down_.operand(weightRows(sizes.down)), result_.operand(16)};
+  matrices_ = {rows_.operand(index_.empty() ? 128 : 1),
+               up_.operand(weightRows(sizes.up)),
+               hidden_.operand(16),
+               hidden_.operand(128),
+               down_.operand(weightRows(sizes.down)),
+               result_.operand(16)};
   addTasks(seed);
 }
 

@@ -60,8 +60,13 @@ MUTANTS = {
     # of plain loads into stages
     "no_proxy_fence_before_arrival": [("    fenceProxyAsync();  // products", "    // products")],
     "arrival_before_all_lanes_have_stored": [("    syncWarp();         // the one", "    // the one")],
-    "unmapped_rows_not_masked": [("load(&from->rowIndex) == nullptr ? left : most", "false ? left : most")],
-    "gathered_row_without_divisor": [("place.row + row, load(&from->divisor)", "place.row + row, 1")],
+    "unmapped_rows_not_masked": [("return row < end ? indexedRow", "return end >= 0 ? indexedRow")],
+    "map_of_operand_not_fenced": [("  fenceMaps(operands);\n", "")],
+    "map_of_result_not_fenced": [("    if (boxRows > 0) fenceMap(&out->map);\n", "")],
+    "grad_map_not_fenced": [("    fenceMap(&out->map);\n    if (addsBox)", "    if (addsBox)")],
+    "gathered_row_without_divisor": [("indexedRow(index, row, load(&from->divisor))", "indexedRow(index, row, 1)")],
+    "gathered_row_at_place_of_another": [("to + row * kLoadedRowBytes", "to + (row ^ 1) * kLoadedRowBytes")],
+    "gathered_row_beyond_the_slot": [("source < 0 ? load(&matrix->rows) : source", "source < 0 ? 0 : source")],
     # of weight gradients
     "grad_rows_not_masked": [("to.rows < 64 ? to.rows : 64", "64")],
     "grad_written_instead_of_added": [("      addBox(", "      storeBox(")],

@@ -6,7 +6,7 @@
 namespace sluice {
 
 tools::ProbeMachine modelMachine(uint64_t seed) {
-  tools::ProbeMachine machine{.hidesRows = true, .signals = 3};
+  tools::ProbeMachine machine{.isModel = true, .signals = 3};
   machine.launch = [seed](const gpu::ProbeLaunch& launch, std::span<const MemoryRange> memory) mutable {
     for (const MemoryRange& range : memory) gpu::model::registerGlobal(range.data, range.bytes);
     std::string problem;

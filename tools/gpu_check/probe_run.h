@@ -19,9 +19,9 @@ using LaunchProbe =
 // How probes run.
 struct ProbeMachine {
   LaunchProbe launch;
-  bool hidesRows = false;  // rows of a box that do not count are NaN: of the model
-  int signals = 1000;      // between two blocks
-  std::string only;        // the name of one probe; empty: all
+  bool isModel = false;  // which makes rows of a box that do not count NaN, and refuses what breaks a rule
+  int signals = 1000;    // between two blocks
+  std::string only;      // the name of one probe; empty: all
 };
 
 // Resource type: the memory of one probe. Errors stay: after one, calls do nothing and return zeros.

@@ -34,6 +34,13 @@ Map mapFrom(Machine& m, const TensorMap* map) {
   return result;
 }
 
+// Of a copy: what lies in memory of the device, not among the arguments of the kernel, needs a fence.
+Map fencedMapFrom(Machine& m, const TensorMap* map) {
+  if (m.writtenAt(map) != nullptr && !m.self().fencedMaps.contains(map))
+    m.fail("copies by a TensorMap in memory without fenceMap()");
+  return mapFrom(m, map);
+}
+
 // The part of a box that lies in the matrix.
 struct Box {
   Map map;
@@ -71,7 +78,8 @@ void forgetWriters(Machine& m, const std::byte* to, size_t bytes) {
     if (Written* const written = m.writtenAt(to + at)) *written = {};
 }
 
-void land(const Box& box, std::byte* to, int rows) {
+// `first`: the row of swizzled() at that place, counted from the last multiple of 1024 bytes on.
+void land(const Box& box, std::byte* to, uint32_t first, int rows) {
   for (int r = 0; r < box.map.boxRows; ++r) {
     std::byte line[kAreaRow] = {};
     const auto there = static_cast<size_t>(box.columnsOf(r) * box.map.elementBytes);
@@ -80,7 +88,7 @@ void land(const Box& box, std::byte* to, int rows) {
     else if (there > 0)
       std::memcpy(line, box.rowIn(r), there), announceRead(box.rowIn(r), there);
     for (uint32_t byte = 0; byte < kAreaRow; byte += 16)
-      std::memcpy(to + swizzled(static_cast<uint32_t>(r), byte), line + byte, 16);
+      std::memcpy(to - first * kAreaRow + swizzled(first + static_cast<uint32_t>(r), byte), line + byte, 16);
   }
   announceWrite(to, box.bytes());
 }
@@ -174,7 +182,7 @@ void checkRun(Machine& m, const std::byte* shared, const std::byte* global, uint
 }
 
 Box boxOf(Machine& m, const TensorMap* map, int column, int row, int outer) {
-  const Box box{mapFrom(m, map), column, row, outer};
+  const Box box{fencedMapFrom(m, map), column, row, outer};
   for (int r = 0; r < box.map.boxRows; ++r)
     if (const int columns = box.columnsOf(r); columns > 0)
       m.checkAccess(box.rowIn(r), static_cast<size_t>(columns * box.map.elementBytes));
@@ -201,10 +209,11 @@ void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column,
   const Box box = boxOf(m, from, column, row, outer);
   if (rows < 0 || rows > box.map.boxRows)
     m.fail(fmt::format("copyBox(): {} rows, expected 0 to {}", rows, box.map.boxRows));
-  checkPlace(m, to, box.bytes(), 1024);
+  checkPlace(m, to, box.bytes(), box.map.boxRows == 1 ? kAreaRow : 8 * kAreaRow);
   for (int r = 0; r < rows; ++r)
     checkSeen(m, box.rowIn(r), static_cast<size_t>(box.columnsOf(r) * box.map.elementBytes));
-  postLoad(to, box.bytes(), barrier, [box, to, rows] { land(box, to, rows); });
+  const uint32_t first = static_cast<uint32_t>(to - m.block().shared) / kAreaRow % 8;
+  postLoad(to, box.bytes(), barrier, [box, to, first, rows] { land(box, to, first, rows); });
 }
 
 void storeBox(const TensorMap* to, const std::byte* from, int column, int row, int outer, bool adds) {
@@ -220,7 +229,9 @@ void storeBox(const TensorMap* to, const std::byte* from, int column, int row, i
 
 void fenceMap(const TensorMap* map) {
   const Quiet quiet;
-  mapFrom(machine(), map);
+  Machine& m = machine();
+  mapFrom(m, map);
+  m.self().fencedMaps.insert(map);
 }
 
 void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier) {

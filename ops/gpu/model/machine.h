@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,7 @@ struct Thread {
   int64_t wakeAt = kNever;      // when it goes on anyway
   std::string waitsFor;
 
+  std::set<const void*> fencedMaps;
   uint64_t proxyFences = 0;       // number of its fenceProxyAsync()
   uint64_t seenEpoch = 0;         // global stores before its last one
   uint64_t barrierFences = 0;     // number of its fenceBarrierInit()
