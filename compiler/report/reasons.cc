@@ -47,6 +47,10 @@ std::string untilText(const EventArray& event) {
       return fmt::format("until all groups of the expert are done, {} tasks each", event.factor);
     case ThresholdRule::kExpertsOfRank:
       return fmt::format("until all experts of this rank are done, {} tasks each", event.factor);
+    case ThresholdRule::kSlotsOfRows:
+      return fmt::format("until all slots of rows are done, {} tasks each", event.factor);
+    case ThresholdRule::kSlotsOfGroups:
+      return fmt::format("until all groups of slots are done, {} tasks each", event.factor);
   }
   return {};
 }

@@ -54,6 +54,14 @@ struct RowPowersOf {
 };
 using RowPowers = RowPowersOf<const BFloat16>;
 
+// Where row i of an operand lies in its matrix: at row index[i]; without an index at row i.
+struct RowIndex {
+  const int32_t* index = nullptr;
+
+  explicit operator bool() const { return index != nullptr; }
+  int64_t of(int64_t row) const { return index == nullptr ? row : index[row]; }
+};
+
 // c[rows, n] = alpha * a[rows, k] * b + bias, where b is [k, n], or [n, k] when transposeB; alpha multiplies
 // the sum in fp32, to which the bias is then added before it is rounded.
 //
@@ -91,6 +99,7 @@ struct GmmArgs {
   // Of codes a of F8_E4M3, whose numbers are multiplied: those that roundA would make of bf16 numbers, so k
   // is a multiple of kMxBlock.
   RowPowers powersA = {};
+  RowIndex rowsA = {};  // of a, which is bf16 then and not rounded
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the
@@ -135,6 +144,7 @@ struct GmmWeightGradArgs {
   float amaxB = 0;
   bool scalesA = false;
   CodeScales codes = {};
+  RowIndex rowsA = {}, rowsB = {};  // of factors that are bf16 then and not rounded
 };
 
 // c[j] = sum over r of a[r, j] * scale[r], in order, in fp32. rows == 0 writes zeros. With accumulate the

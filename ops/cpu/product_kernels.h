@@ -54,7 +54,9 @@ struct GmmSource {
   }
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
-    Pack::copyRows(sourceA(row, k0), args.a.ld, rows, k, dst);
+    if (!args.rowsA) return Pack::copyRows(sourceA(row, k0), args.a.ld, rows, k, dst);
+    for (int32_t i = 0; i < rows; ++i)
+      Pack::copyRows(sourceA(row + i, k0), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
   }
   void fetchA(int32_t row, int32_t rows, int32_t k0) const {
     constexpr int32_t kLine = kLineBytes / sizeof(A);
@@ -66,7 +68,7 @@ struct GmmSource {
     if (sharesLines<BFloat16>(col)) return {};
     return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
   }
-  const A* sourceA(int32_t row, int32_t k0) const { return a + row * args.a.ld + k0; }
+  const A* sourceA(int32_t row, int32_t k0) const { return a + args.rowsA.of(row) * args.a.ld + k0; }
   int64_t strideA() const { return args.a.ld; }
   int64_t strideB() const { return args.b.ld; }
   bool liesTransposed() const { return args.transposeB; }
@@ -267,6 +269,67 @@ struct WeightGradSource {
   }
 };
 
+// Rows of a, of b or of both are gathered as they are packed.
+template <class Unit, class Pack>
+struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
+  using Element = typename Unit::Element;
+  using Plain = WeightGradSource<Unit, Pack>;
+
+  Lines linesB(int32_t col, int32_t k0) const { return this->args.rowsB ? Lines() : Plain::linesB(col, k0); }
+  void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
+    const GmmWeightGradArgs& args = this->args;
+    if (!args.rowsA) return Plain::packA(row, rows, k0, k, dst);
+    constexpr int32_t kPart = 32;  // rows that are transposed at once
+    BFloat16 gathered[kPart * kMostDown];
+    for (int32_t i = 0; i < rows; i += kMostDown) {
+      const int32_t count = smaller(kMostDown, rows - i);
+      for (int32_t r = k0; r < k0 + k; r += kPart) {
+        const int32_t length = smaller(kPart, k0 + k - r);
+        for (int32_t j = 0; j < length; ++j) {
+          fetchRow(this->a, args.a.ld, args.rowsA, r + j, row + i, count);
+          __builtin_memcpy(gathered + j * kMostDown, this->a + args.rowsA.of(r + j) * args.a.ld + row + i,
+                           static_cast<size_t>(count) * sizeof(BFloat16));
+        }
+        Pack::transposeScaled(gathered, kMostDown, args.scale == nullptr ? nullptr : args.scale + r, count,
+                              length, dst + int64_t{i} * Unit::kAStride + r - k0);
+      }
+    }
+  }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+    const GmmWeightGradArgs& args = this->args;
+    if (!args.rowsB) return Plain::packB(col, cols, k0, k, dst, ahead);
+    // two rows of a panel are one matrix, wherever they lie; units that need more of them pad each part
+    constexpr int32_t kStep = Unit::kKUnit <= 2 ? 2 : Unit::kKUnit;
+    for (int32_t r = k0; r < k0 + k; r += kStep, dst += kStep * Unit::kNr) {
+      const int32_t length = smaller(kStep, k0 + k - r);
+      for (int32_t j = 0; j < length; ++j) fetchRow(this->b, args.b.ld, args.rowsB, r + j, col, cols);
+      const BFloat16* const first = this->b + args.rowsB.of(r) * args.b.ld + col;
+      if constexpr (kStep == 2) {
+        const int64_t ld = length > 1 ? (args.rowsB.of(r + 1) - args.rowsB.of(r)) * args.b.ld : 0;
+        Pack::panelOfRows(first, ld, cols, length, dst, static_cast<const BFloat16*>(nullptr));
+      } else {
+        BFloat16 gathered[kStep * Unit::kNr];
+        for (int32_t j = 0; j < length; ++j)
+          __builtin_memcpy(gathered + j * Unit::kNr, this->b + args.rowsB.of(r + j) * args.b.ld + col,
+                           static_cast<size_t>(cols) * sizeof(BFloat16));
+        Pack::panelOfRows(gathered, Unit::kNr, cols, length, dst, static_cast<const BFloat16*>(nullptr));
+      }
+    }
+  }
+
+ private:
+  static constexpr int32_t kRowsAhead = 32;
+
+  // Fetches the row that follows so many later, from `column` on.
+  void fetchRow(const BFloat16* matrix, int64_t ld, const RowIndex& index, int32_t row, int32_t column,
+                int32_t columns) const {
+    constexpr int32_t kLine = kLineBytes / sizeof(BFloat16);
+    if (row + kRowsAhead >= this->args.rows) return;
+    const BFloat16* const later = matrix + index.of(row + kRowsAhead) * ld + column;
+    for (int32_t j = 0; j < columns; j += kLine) fetchSoon(later + j);
+  }
+};
+
 // Both factors are rounded as they are packed: one in blocks after it was scaled, otherwise before. One may
 // have codes (uint8_t), which are decoded.
 template <class Unit, class Pack, class A, class B>
@@ -334,6 +397,18 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
   }
 };
 
+template <class Unit>
+size_t blockedScratchBytesBy(int32_t n, int32_t k) {
+  return ScratchLayout<Unit>::bytes(n, k);
+}
+
+template <class Unit>
+size_t ungatheredScratchBytesBy(int32_t n, int32_t k) {
+  const size_t blocked = blockedScratchBytesBy<Unit>(n, k);
+  const size_t few = FewRowsLayout<Unit>::bytes(n, k);
+  return blocked > few ? blocked : few;
+}
+
 // b is packed part by part, also for few rows.
 template <class Unit, class Source>
 void packedProduct(const Source& source, const GmmArgs& args) {
@@ -345,12 +420,31 @@ void packedProduct(const Source& source, const GmmArgs& args) {
 
 inline bool isRounded(Rounding a, Rounding b) { return a != Rounding::kNone || b != Rounding::kNone; }
 
+// The product of few rows, which are read in place, of rows that were gathered at the end of the scratch.
+template <class Unit>
+GmmArgs withGathered(const GmmArgs& args) {
+  auto* const rows = reinterpret_cast<BFloat16*>(static_cast<std::byte*>(args.scratch) +
+                                                 ungatheredScratchBytesBy<Unit>(args.n, args.k));
+  for (int32_t i = 0; i < args.rows; ++i)
+    __builtin_memcpy(rows + int64_t{i} * args.k,
+                     static_cast<const BFloat16*>(args.a.data) + args.rowsA.of(i) * args.a.ld,
+                     static_cast<size_t>(args.k) * sizeof(BFloat16));
+  GmmArgs gathered = args;
+  gathered.a = {rows, args.k};
+  gathered.rowsA = {};
+  return gathered;
+}
+
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
   if (isRounded(args.roundA, args.roundB)) {
     const GmmArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
     return packedProduct<Unit>(RoundedSource<Unit, Pack>{{scaled}}, scaled);
+  }
+  if (args.rowsA && args.rows <= kFewRows) {
+    gmmBy<Unit, Pack>(withGathered<Unit>(args));
+    return;
   }
   const GmmSource<Unit, Pack, BFloat16, BFloat16> source{args};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
@@ -410,15 +504,8 @@ void packWeightBy(const PackWeightArgs& args) {
 }
 
 template <class Unit>
-size_t blockedScratchBytesBy(int32_t n, int32_t k) {
-  return ScratchLayout<Unit>::bytes(n, k);
-}
-
-template <class Unit>
 size_t gmmScratchBytesBy(int32_t n, int32_t k) {
-  const size_t blocked = blockedScratchBytesBy<Unit>(n, k);
-  const size_t few = FewRowsLayout<Unit>::bytes(n, k);
-  return blocked > few ? blocked : few;
+  return ungatheredScratchBytesBy<Unit>(n, k) + static_cast<size_t>(kFewRows) * k * sizeof(BFloat16);
 }
 
 template <class Unit, class Pack>
@@ -429,6 +516,7 @@ void weightGradBy(const GmmWeightGradArgs& args) {
     blockedProduct<Unit>(source, args.m, args.n, args.rows, args.scratch);
     if (source.streams) fenceStreams();  // the caller's signals come after the result
   };
+  if (args.rowsA || args.rowsB) return run(GatheredWeightGradSource<Unit, Pack>{{args}});
   if (!isRounded(args.roundA, args.roundB)) return run(WeightGradSource<Unit, Pack>{args});
   const GmmWeightGradArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
   if (args.a.type != DType::kBF16)

@@ -11,7 +11,7 @@ void gmmReference(const GmmArgs& args, double* result) {
   const int64_t n = args.n, k = args.k;
   std::vector<double> a, b;  // [rows, k], [k, n]
   for (int64_t r = 0; r < args.rows; ++r)
-    for (int64_t i = 0; i < k; ++i) a.push_back(flushed(args.a.at(r, i)));
+    for (int64_t i = 0; i < k; ++i) a.push_back(flushed(args.a.at(args.rowsA.of(r), i)));
   for (int64_t i = 0; i < k; ++i)
     for (int64_t j = 0; j < n; ++j) b.push_back(flushed(args.transposeB ? args.b.at(j, i) : args.b.at(i, j)));
   roundReference({a.data(), k, 1, args.rows, k}, args.roundA, args.amaxA);

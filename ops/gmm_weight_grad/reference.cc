@@ -28,11 +28,12 @@ void decodeReference(const FactorView& codes, const CodeScales& scales) {
     }
 }
 
-std::vector<double> factor(const Operand& of, int64_t rows, int64_t columns, const float* scale) {
+std::vector<double> factor(const Operand& of, const RowIndex& index, int64_t rows, int64_t columns,
+                           const float* scale) {
   std::vector<double> numbers;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t j = 0; j < columns; ++j)
-      numbers.push_back(flushed(of.at(r, j)) * (scale == nullptr ? 1.0 : double{scale[r]}));
+      numbers.push_back(flushed(of.at(index.of(r), j)) * (scale == nullptr ? 1.0 : double{scale[r]}));
   return numbers;
 }
 
@@ -41,8 +42,8 @@ std::vector<double> factor(const Operand& of, int64_t rows, int64_t columns, con
 void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   const int64_t m = args.m, n = args.n;
   const bool isRounded = args.roundA != Rounding::kNone || args.roundB != Rounding::kNone;
-  std::vector<double> a = factor(args.a, args.rows, m, isRounded ? nullptr : args.scale);
-  std::vector<double> b = factor(args.b, args.rows, n, nullptr);
+  std::vector<double> a = factor(args.a, args.rowsA, args.rows, m, isRounded ? nullptr : args.scale);
+  std::vector<double> b = factor(args.b, args.rowsB, args.rows, n, nullptr);
   const FactorView ofB{b.data(), args.rows, n, n, 1};
   const FactorView ofA{a.data(), args.rows, m, m, 1};
   const auto round = [&](const FactorView& factor, const Operand& of, Rounding rounding, double amax,

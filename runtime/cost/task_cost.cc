@@ -174,7 +174,8 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
     const int64_t bytes = has(family.writes, 0) ? dtypeBytes(program.at(family.writes[0]).type) : 2;
     traffic = weightGradTraffic(family, rows, m, columns, static_cast<double>(bytes), all);
   } else if (op.vector == VectorWork::kNone) {
-    traffic.read = traffic.written = rows * n * elementBytes(program, family);
+    const bool movesRows = has(family.reads, 0);  // else a number of each
+    traffic.read = traffic.written = rows * (movesRows ? n * elementBytes(program, family) : kF32);
   }
   // the rows that it adds have arrived, or were written by other cores
   if (op.vector == VectorWork::kWeightedSum)

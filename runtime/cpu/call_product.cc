@@ -35,7 +35,7 @@ class Product {
         range_(rowsOf(step, task)),
         columns_(tileOf(family_.op, tiling_, task.tile).n),
         parts_(weightParts(family_.op, tiling_)),
-        a_(matrixAt<ops::Operand>(step, family_.reads[0], 0)),
+        a_(factorRowsAt(step, family_, 0, range_.begin)),
         transposed_(isTransposed(family_.op, tiling_)),
         weight_(elements<std::byte>(step.at(family_.reads[1]), range_.expert),
                 transposed_ ? tiling_.k : parts_ * tiling_.n, step.program().at(family_.reads[1]).type),
@@ -65,7 +65,8 @@ class Product {
 
   // c = rows [row, row + rows) times the columns of a part.
   void multiply(int64_t row, int32_t rows, int32_t part, const ops::Result& c) const {
-    kernels_.multiply({.a = a_.from(row, 0),
+    const FactorRows a = a_.from(row - range_.begin);
+    kernels_.multiply({.a = a.matrix,
                        .b = weightOf(part),
                        .c = c,
                        .rows = rows,
@@ -82,7 +83,8 @@ class Product {
                        .roundB = tiling_.roundB,
                        .amaxA = amaxA_,
                        .amaxB = amaxB_,
-                       .powersA = {powersA_.data + row * powersA_.ld, powersA_.ld}});
+                       .powersA = {powersA_.data + row * powersA_.ld, powersA_.ld},
+                       .rowsA = a.index});
   }
 
  private:
@@ -129,7 +131,7 @@ class Product {
                            .k = tiling_.k,
                            .transposeB = transposed_,
                            .packed = panel.data + part * partBytes(),
-                           .a = a_.type,
+                           .a = a_.matrix.type,
                            .scaleB = scalesOfPart(part),
                            .round = tiling_.roundB,
                            .amax = amaxB_});
@@ -143,7 +145,7 @@ class Product {
   const RowRange range_;
   const TileRange columns_;
   const int32_t parts_;
-  const ops::Operand a_;
+  const FactorRows a_;  // from the slot's first row on
   const bool transposed_;
   const ops::Operand weight_;
   const BFloat16* const bias_;    // from the task's columns of the first part on; or null
@@ -187,23 +189,26 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
   if (coded && has(family.reads, kCodeScales))
     codes = codeScalesAt<const BFloat16>(step, family.reads[kCodeScales], family.reads[kEndScales], range,
                                          columnsOf(tiling, *coded), (*coded == 0 ? m : n).begin);
-  step.kernels().gmmWeightGrad(
-      {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, m.begin),
-       .b = matrixAt<ops::Operand>(step, family.reads[1], range.begin).from(0, n.begin),
-       .scale = optionalFloats(step, operandAt(family.reads, 2), range.begin),
-       .c = grad.from(m.begin, n.begin),
-       .rows = range.rows,
-       .m = m.length(),
-       .n = n.length(),
-       .scratch = scratch,
-       .accumulate = accumulates(family),
-       .alpha = alphaOf(tiling),
-       .roundA = tiling.roundA,
-       .roundB = tiling.roundB,
-       .amaxA = amaxAt(step, family, 0, range.expert),
-       .amaxB = amaxAt(step, family, 1, range.expert),
-       .scalesA = (tiling.flags & kScalesA) != 0,
-       .codes = codes});
+  const FactorRows a = factorRowsAt(step, family, 0, range.begin),
+                   b = factorRowsAt(step, family, 1, range.begin);
+  step.kernels().gmmWeightGrad({.a = a.matrix.from(0, m.begin),
+                                .b = b.matrix.from(0, n.begin),
+                                .scale = optionalFloats(step, operandAt(family.reads, 2), range.begin),
+                                .c = grad.from(m.begin, n.begin),
+                                .rows = range.rows,
+                                .m = m.length(),
+                                .n = n.length(),
+                                .scratch = scratch,
+                                .accumulate = accumulates(family),
+                                .alpha = alphaOf(tiling),
+                                .roundA = tiling.roundA,
+                                .roundB = tiling.roundB,
+                                .amaxA = amaxAt(step, family, 0, range.expert),
+                                .amaxB = amaxAt(step, family, 1, range.expert),
+                                .scalesA = (tiling.flags & kScalesA) != 0,
+                                .codes = codes,
+                                .rowsA = a.index,
+                                .rowsB = b.index});
 }
 
 void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch) {

@@ -66,9 +66,11 @@ void sendRows(const CpuStep& step, const Piece& piece, BufferId to, int64_t row,
 void dispatch(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->sends[task.slot];
   const int32_t* const pairs = step.tables->pairOf.data() + piece.pair;
-  const BufferAddress& tokens = step.at(family.reads[0]);
-  sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
-           scratch);
+  if (has(family.writes, 0)) {
+    const BufferAddress& tokens = step.at(family.reads[0]);
+    sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
+             scratch);
+  }
   if (has(family.writes, 1)) {
     const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float per pair
     sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);

@@ -17,6 +17,22 @@ Matrix matrixAt(const Step& step, BufferId buffer, int64_t row) {
   return {elements<std::byte>(address, row), address.stride / dtypeBytes(type), type};
 }
 
+// An operand of rows: those from one on, or tokens and the index by which they are gathered.
+struct FactorRows {
+  ops::Operand matrix;
+  ops::RowIndex index;
+
+  FactorRows from(int64_t row) const {
+    if (index) return {matrix, {index.index + row}};
+    return {matrix.from(row, 0), {}};
+  }
+};
+inline FactorRows factorRowsAt(const Step& step, const Family& family, size_t operand, int64_t row) {
+  if (!isGathered(step.program(), family, operand))
+    return {matrixAt<ops::Operand>(step, family.reads[operand], row), {}};
+  return {matrixAt<ops::Operand>(step, family.reads[operand], 0), {step.tables->tokenOf.data() + row}};
+}
+
 // The scales of codes of `width` columns of the expert's rows, for columns from `first` on.
 template <class T>
 ops::CodeScalesOf<T> codeScalesAt(const Step& step, BufferId scales, BufferId ends, const RowRange& rows,

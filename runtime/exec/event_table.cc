@@ -27,6 +27,10 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
       return event.factor * tables.expertGroups[index];
     case ThresholdRule::kExpertsOfRank:
       return event.factor * tables.experts();
+    case ThresholdRule::kSlotsOfRows:
+      return event.factor * static_cast<int64_t>(tables.slots.size());
+    case ThresholdRule::kSlotsOfGroups:
+      return event.factor * static_cast<int64_t>(tables.groups.size());
   }
   return 0;
 }

@@ -38,7 +38,12 @@ void Translator::addProducts(const Family& family, const Task& task) {
 
   gpu::Product product{};
   product.kind = kindOf(infoOf(family.op).vector);
-  product.a = matrices_.add(family.reads[0], kTileRows);
+  const bool gathers = isGathered(step_.program(), family, 0);
+  product.a = matrices_.add(family.reads[0], gathers ? 1 : kTileRows);
+  if (gathers) {
+    product.rowIndex = staged_.pairOf();
+    product.divisor = step_.program().topK;
+  }
   product.weight = matrices_.add(family.reads[1], transposed ? columns_ / 2 : 64);
   product.weightMajor = transposed ? gpu::Major::kK : gpu::Major::kMn;
   product.out = matrices_.add(family.writes[0], 16);
@@ -77,8 +82,15 @@ void Translator::addWeightGrads(const Family& family, const Task& task) {
   const RowRange range = rowsOf(step_, task);
   const auto [m, n] = tileOf(family.op, tiling, task.tile);
   gpu::WeightGrad grad{};
-  grad.a = matrices_.add(family.reads[0], range);
-  grad.dy = matrices_.add(family.reads[1], range);
+  grad.divisor = step_.program().topK;
+  const auto factor = [&](size_t operand, const int32_t*& index) {
+    const BufferId buffer = family.reads[operand];
+    if (!isGathered(step_.program(), family, operand)) return matrices_.add(buffer, range);
+    index = staged_.pairOf() + range.begin;
+    return matrices_.add(buffer, 1);
+  };
+  grad.a = factor(0, grad.aIndex);
+  grad.dy = factor(1, grad.dyIndex);
   grad.out = matrices_.add(family.writes[0], 64);
   grad.form = formOf(step_, family);
   grad.rows = range.rows;

@@ -56,11 +56,12 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope direct, Scope beyond,
     const bool produces = p == SpaceKind::kTokens || p == SpaceKind::kReturns;
     return consumes || produces ? joined : Scope::kNone;
   }
-  // The remaining case: q is in space rows or groups and c waits for all slots of an expert. If c has rows
-  // itself, q has tasks. Else the expert may have no rows and q no tasks; p then has no tasks only if it,
-  // too, exists for rows only.
-  if (c == SpaceKind::kRows || c == SpaceKind::kReturns || c == SpaceKind::kGroups) return joined;
+  // The remaining case: q is in space rows or groups and c waits for all slots of an expert, or for all
+  // slots. If c has rows itself, q has tasks, though not for every expert. Else the expert, or the rank, may
+  // have no rows and q no tasks; p then has no tasks only if it, too, exists for rows only.
   const bool onlyWithRows = p == SpaceKind::kRows || p == SpaceKind::kSends || p == SpaceKind::kGroups;
+  if (c == SpaceKind::kRows || c == SpaceKind::kReturns || c == SpaceKind::kGroups)
+    return direct == Scope::kExpert || onlyWithRows || beyond == Scope::kAll ? joined : Scope::kNone;
   return onlyWithRows ? direct : Scope::kNone;
 }
 
@@ -68,6 +69,7 @@ Scope scopeToRead(SpaceKind reader, Extent extent) {
   switch (extent) {
     case Extent::kRows:
       if (reader == SpaceKind::kGroups) return Scope::kGroup;
+      if (reader == SpaceKind::kTokens) return Scope::kAll;  // the rows of a token are anywhere
       return reader == SpaceKind::kExperts ? Scope::kExpert : Scope::kSlot;
     case Extent::kTokens:
       return reader == SpaceKind::kTokens ? Scope::kSlot : Scope::kAll;
@@ -85,7 +87,7 @@ Scope scopeToRead(SpaceKind reader, Extent extent) {
 // Rows and tokens are at the same place in all buffers of a region, so tasks of the writer's slot, group or
 // expert are enough; elements of other extents are not.
 Scope scopeToReuse(SpaceKind writer, SpaceKind user, Extent extent) {
-  if (extent == Extent::kRows) {
+  if (extent == Extent::kRows && user != SpaceKind::kTokens) {
     if (user == SpaceKind::kExperts || writer == SpaceKind::kExperts) return Scope::kExpert;
     return writer == SpaceKind::kGroups ? Scope::kGroup : Scope::kSlot;
   }

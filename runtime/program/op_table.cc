@@ -20,7 +20,8 @@ constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int
 }
 constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8};
-constexpr OperandInfo kFactor = {.name = "a", .shape = "Xk", .types = kOfFactors, .isFactor = true};
+constexpr OperandInfo kFactor = {
+    .name = "a", .shape = "Xk", .types = kOfFactors, .isFactor = true, .inPlace = Extent::kTokens};
 constexpr OperandInfo weight(std::string_view shape) {
   return {.name = "b", .shape = shape, .types = kOfWeights, .isFactor = true, .isWeight = true};
 }
@@ -41,16 +42,23 @@ constexpr OperandInfo kWeightAmax = amax("weight amax", 1);
 constexpr OperandInfo rows(std::string_view name, std::string_view shape, bool isOptional = false) {
   return {.name = name, .shape = shape, .types = kOfRows, .optional = isOptional};
 }
+constexpr OperandInfo orRows(OperandInfo operand) {
+  operand.inPlace = Extent::kRows;
+  return operand;
+}
 constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
   return {.name = name, .shape = shape, .optional = true};
 }
 
 constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
 constexpr OperandInfo kDispatchReads[] = {
-    {.name = "tokens", .shape = "Tn", .types = kMoved}, scalars("weights", "TK"), rowScale("scales", "T")};
-constexpr OperandInfo kDispatchWrites[] = {{.name = "rows", .shape = "Rn", .types = kMoved},
-                                           scalars("row weights", "R", 1),
-                                           rowScale("row scales", "R", 2)};
+    {.name = "tokens", .shape = "Tn", .types = kMoved, .optional = true},
+    scalars("weights", "TK"),
+    rowScale("scales", "T")};
+constexpr OperandInfo kDispatchWrites[] = {
+    {.name = "rows", .shape = "Rn", .types = kMoved, .optional = true, .with = 0},
+    scalars("row weights", "R", 1),
+    rowScale("row scales", "R", 2)};
 
 constexpr OperandInfo kGmmReads[] = {kFactor,   weight("Ekn"), optional("bias", "En"),
                                      kRowScale, kWeightScale,  kWeightZero,
@@ -59,7 +67,7 @@ constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
 
 constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
 constexpr OperandInfo rowFactor(std::string_view name, std::string_view shape) {
-  return {.name = name, .shape = shape, .types = kOfRowFactors, .isFactor = true};
+  return {.name = name, .shape = shape, .types = kOfRowFactors, .isFactor = true, .inPlace = Extent::kTokens};
 }
 constexpr OperandInfo kWeightGradReads[] = {
     rowFactor("a", "Xm"), rowFactor("b", "Xn"),     scalars("row scale", "X"),   amax("a amax", 0),
@@ -76,8 +84,9 @@ constexpr OperandInfo kActivationGradWrites[] = {{"gate_up_grad", "Xi"}, scalars
 constexpr OperandInfo kCombineReturnReads[] = {rows("rows", "Rn"), scalars("row scalars", "R")};
 constexpr OperandInfo kCombineReturnWrites[] = {rows("returned", "Pn"), scalars("returned scalars", "P", 1)};
 
-constexpr OperandInfo kCombineSumReads[] = {rows("returned", "Pn"), scalars("weights", "TK"),
-                                            scalars("returned scalars", "P"), rows("bias", "n", true)};
+constexpr OperandInfo kCombineSumReads[] = {orRows(rows("returned", "Pn")), scalars("weights", "TK"),
+                                            orRows(scalars("returned scalars", "P")),
+                                            rows("bias", "n", true)};
 constexpr OperandInfo kCombineSumWrites[] = {rows("tokens", "Tn"), scalars("token scalars", "TK", 2)};
 
 constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
@@ -219,6 +228,13 @@ bool needsWholeRows(const Family& family) {
   const OpInfo& info = infoOf(family.op);
   if (family.op == OpKind::kEncode) return domainOf(family) == Domain::kRows;
   return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns && has(family.writes, 1);
+}
+
+bool isGathered(const TaskProgram& program, const Family& family, size_t operand) {
+  const BufferId buffer = operandAt(family.reads, operand);
+  return buffer && infoOf(family.op).reads[operand].inPlace == Extent::kTokens &&
+         !infoOf(program.at(family.space).kind).dense &&
+         program.at(buffer).shape.front().extent == Extent::kTokens;
 }
 
 Domain domainOf(const Family& family) {

@@ -2,7 +2,8 @@
 // names are those of program.fbs (words.h); ops/<op>/reference.cc defines what an op
 // computes.
 //
-// dispatch and combine_return write at the rank at the other end of the piece. gmm_activation and
+// dispatch and combine_return write at the rank at the other end of the piece. A program of one rank may do
+// without them: its products gather rows of tokens, and sums read rows where they are. gmm_activation and
 // gmm_activation_grad fuse a gmm with the op that reads its product. The product stays in the task, rounded
 // to bf16 as if it were stored, so that the bits are those of two families. A weight gradient sums over all
 // rows of its expert, or over all tokens of this rank (space once), and so does a column sum.
@@ -80,6 +81,9 @@ struct OperandInfo {
   int8_t scales = -1;
   bool isZero = false;  // of a scale: it has the zeros of these codes, which are optional
   int8_t amaxOf = -1;   // it is present exactly if the operand read at this position is rounded by its amax
+  // The extent that it may have instead if there is one rank, whose tasks then read where others wrote: rows
+  // gathered from tokens (isGathered()), or rows instead of what returned. kFixed: none.
+  Extent inPlace = Extent::kFixed;
 };
 
 struct OpInfo {
@@ -128,6 +132,11 @@ inline bool has(const std::vector<BufferId>& operands, size_t index) {
 // Whether a task must have all columns: a fused gradient may also sum over the columns of each row, and codes
 // that need no other row are made slot by slot.
 bool needsWholeRows(const Family& family);
+
+// Whether a family of rows gathers those of this operand, which has tokens: row r is that of the token to
+// which the pair at position r belongs (RoutingTables::pairOf). Only one rank does, and only of bf16 that is
+// not rounded.
+bool isGathered(const TaskProgram& program, const Family& family, size_t operand);
 
 // The domain of its op; but codes by an amax, or in blocks along rows, need no other row.
 Domain domainOf(const Family& family);

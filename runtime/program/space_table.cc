@@ -16,13 +16,12 @@ using E = EventSpace;
 constexpr uint8_t kOfRows = bits({E::kRows, E::kExperts, E::kGroups});
 
 // By SpaceKind. A piece belongs to a slot of the receiving rank: a send has an index at that rank only, a
-// return at its own rank only. A task of a group has several slots, none of which is its own. No threshold
-// rule counts all live slots of rows of a rank, so tasks of rows cannot signal a single counter.
+// return at its own rank only. A task of a group has several slots, none of which is its own.
 constexpr std::array<SpaceInfo, static_cast<size_t>(SpaceKind::MAX) + 1> kSpaces = {{
     {"it works on tokens of this rank, in order", false, true, false, E::kTokens, bits({E::kOne, E::kTokens}),
      bits({E::kOne, E::kTokens})},
     {"it works on rows of one expert, in slots of at most that size", false, false, true, E::kRows,
-     kOfRows | bits({E::kOne}), kOfRows},
+     kOfRows | bits({E::kOne}), kOfRows | bits({E::kOne})},
     {"it sends pieces, the rows of one slot of a receiver that start at this rank", false, false, true,
      E::kOne, bits({E::kOne}), kOfRows},
     {"it sends the pieces that this rank received back to where they came from", false, false, false, E::kOne,
@@ -31,7 +30,7 @@ constexpr std::array<SpaceInfo, static_cast<size_t>(SpaceKind::MAX) + 1> kSpaces
      bits({E::kOne, E::kExperts}), bits({E::kOne, E::kExperts})},
     {"it sums over all tokens of this rank", true, true, false, E::kOne, bits({E::kOne}), bits({E::kOne})},
     {"it works on rows of one expert, on neighbouring slots together", false, false, true, E::kGroups,
-     bits({E::kOne, E::kExperts, E::kGroups}), bits({E::kExperts, E::kGroups})},
+     bits({E::kOne, E::kExperts, E::kGroups}), bits({E::kOne, E::kExperts, E::kGroups})},
 }};
 
 // By EventSpace.
@@ -54,6 +53,8 @@ constexpr std::array<RuleInfo, static_cast<size_t>(ThresholdRule::MAX) + 1> kRul
     {true, "constant x slots of the group"},
     {true, "constant x groups of the expert"},
     {true, "constant x experts of the rank"},
+    {true, "constant x slots of rows"},
+    {true, "constant x groups of slots"},
 }};
 
 bool isIn(uint8_t set, EventSpace space) { return (set >> static_cast<uint32_t>(space) & 1) != 0; }
@@ -89,6 +90,8 @@ Threshold delivered(const TaskProgram& program, EventSpace event, EventUnit unit
   if (producers == SpaceKind::kRows && event == E::kExperts) return {ThresholdRule::kSlotsOfExpert, tiles};
   if (producers == SpaceKind::kRows && event == E::kGroups) return {ThresholdRule::kSlotsOfGroup, tiles};
   if (producers == SpaceKind::kGroups && event == E::kExperts) return {ThresholdRule::kGroupsOfExpert, tiles};
+  if (producers == SpaceKind::kRows && event == E::kOne) return {ThresholdRule::kSlotsOfRows, tiles};
+  if (producers == SpaceKind::kGroups && event == E::kOne) return {ThresholdRule::kSlotsOfGroups, tiles};
   if (producers == SpaceKind::kTokens && event == E::kOne) return {ThresholdRule::kSlotsOfTokens, tiles};
   if (producers != SpaceKind::kExperts || event != E::kOne) return {ThresholdRule::kConstant, tiles};
   if (program.expertsDiffer()) return {ThresholdRule::kExpertsOfRank, tiles};

@@ -54,6 +54,17 @@ Status checkGaps(const TaskProgram& program, const Buffer& buffer, const Operand
               operand.name, buffer.name, region.name, region.stride, bytes);
 }
 
+// Whether the buffer may have another extent than the op requires, because its rows are read where they are.
+bool isReadInPlace(const TaskProgram& program, const Family& family, const Buffer& buffer,
+                   const OperandInfo& operand) {
+  if (operand.inPlace == Extent::kFixed || program.mesh.peers() > 1 || buffer.shape.empty() ||
+      buffer.shape.front().extent != operand.inPlace)
+    return false;
+  const Tiling& t = family.tiling;
+  return !operand.isFactor ||
+         (buffer.type == DType::kBF16 && t.roundA == Rounding::kNone && t.roundB == Rounding::kNone);
+}
+
 Status checkOperand(const TaskProgram& program, const Family& family, BufferId id, const OperandInfo& operand,
                     const std::string& where) {
   if (id.none() && operand.optional) return {};
@@ -67,6 +78,7 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
   DType type = isOneOf ? buffer.type : operand.types.front();
   if (operand.scales == 0) type = hasRowBlocks(program, family) ? DType::kBF16 : DType::kF32;
   std::vector<Dim> shape = operand.shape.empty() ? buffer.shape : shapeOf(operand, program, family);
+  if (isReadInPlace(program, family, buffer, operand)) shape.front() = {operand.inPlace, 0};
   if (operand.isWeight) {  // an odd number of codes has no elements
     const int64_t codes = codesPerElement(type);
     shape.back().size = shape.back().size % codes == 0 ? shape.back().size / codes : -1;
@@ -280,6 +292,11 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
   for (size_t i = 0; i < op.reads.size(); ++i) {
     if (op.reads[i].scales < 0 || op.reads[i].isZero) continue;
     const auto scaled = static_cast<size_t>(op.reads[i].scales);
+    if (!has(family.reads, scaled)) {
+      if (has(family.reads, i))
+        return fail("{} has a '{}' without '{}'", where, op.reads[i].name, op.reads[scaled].name);
+      continue;
+    }
     const Buffer& codes = program.at(family.reads[scaled]);
     const bool isScaled = has(family.reads, i),
                hasScale = isCodes(codes.type) || codes.type == DType::kF8_E4M3;
@@ -304,8 +321,9 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
   return checkZeros(program, family, where);
 }
 
-// Scalars that pass through an op are both read and written, or neither.
+// What passes through an op is both read and written, or neither; a dispatch sends something.
 Status checkPairedOptions(const Family& family, const std::string& where) {
+  if (family.writes.empty()) return fail("{} writes nothing", where);
   const OpInfo& op = infoOf(family.op);
   for (size_t write = 0; write < op.writes.size(); ++write) {
     const OperandInfo& out = op.writes[write];

@@ -295,6 +295,7 @@ void setSizes(const RoutingShape& shape, int32_t tokens, int32_t pairs, RoutingT
   tables.pairs = pairs;
   tables.pairOf.resize(pairs);
   tables.positionOf.resize(int64_t{tokens} * shape.topK);
+  tables.tokenOf.resize(shape.mesh.peers() == 1 ? pairs : 0);
 }
 
 }  // namespace
@@ -330,11 +331,15 @@ void countPairs(const RoutingShape& shape, std::span<const int32_t> expertIds, i
     count = begin;
   }
   setSizes(shape, tokens, pairs, tables);
-  for (int32_t pair = 0; pair < tokens * shape.topK; ++pair) {
-    const int32_t id = expertIds[pair];
-    tables.positionOf[pair] = id < 0 ? -1 : counts[id];
-    if (id >= 0) tables.pairOf[counts[id]++] = pair;
-  }
+  const bool isAlone = !tables.tokenOf.empty();
+  for (int32_t token = 0, pair = 0; token < tokens; ++token)
+    for (int32_t k = 0; k < shape.topK; ++k, ++pair) {
+      const int32_t id = expertIds[pair];
+      tables.positionOf[pair] = id < 0 ? -1 : counts[id];
+      if (id < 0) continue;
+      if (isAlone) tables.tokenOf[counts[id]] = token;
+      tables.pairOf[counts[id]++] = pair;
+    }
   // counts[e] is now the end of e: back to lengths
   for (int32_t e = shape.experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
 }
@@ -349,6 +354,7 @@ void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tab
       const int32_t position = expert * tokens + token, pair = token * topK + expert;
       tables.positionOf[pair] = position;
       tables.pairOf[position] = pair;
+      if (!tables.tokenOf.empty()) tables.tokenOf[position] = token;
     }
 }
 

@@ -68,6 +68,7 @@ struct RoutingTables {
   // -1 for masked ids.
   std::vector<int32_t> pairOf;
   std::vector<int32_t> positionOf;
+  std::vector<int32_t> tokenOf;  // t of each; only of a rank that is alone, whose rows lie in this order
 
   std::vector<Slot> slots;  // of this rank, in expected order of arrival
 

@@ -65,9 +65,11 @@ std::string wrongOutputOf(const Program& program, const std::vector<RandomStep>&
 }  // namespace
 
 std::vector<TaskProgram> mutantBases() {
-  const auto [two, three, grouped, uneven, few, shared, mesh] = mutationShapes();
+  const auto [two, three, grouped, uneven, few, shared, alone, aloneGrouped, mesh] = mutationShapes();
   return {buildMoeProgram(two),
           buildMoeProgram(shared),
+          buildMoeProgram(alone),
+          buildMoeProgram(aloneGrouped),
           buildMoeProgram(mesh),
           buildMoeProgram(three),
           buildDenseProgram(two, false),

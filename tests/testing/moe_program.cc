@@ -24,6 +24,7 @@ class Builder : private ProgramBuilder {
     if (!s_.forwardOnly) backward();
     setActivation();
     if (s_.tp > 1) shard();
+    if (s_.inPlace) reorder();
     return std::move(program);
   }
 
@@ -42,6 +43,18 @@ class Builder : private ProgramBuilder {
       const std::vector<Sharding> written = *shardingsOf(program, family);
       for (size_t i = 0; i < std::min(written.size(), family.writes.size()); ++i)
         if (family.writes[i]) program.buffers[family.writes[i].value].sharding = written[i];
+    }
+  }
+
+  // The priorities of the lanes that are left.
+  void reorder() {
+    for (Lane& lane : program.lanes) {
+      if (lane.name == "dispatch.keep")
+        lane.priority = 3;
+      else if (lane.entry.value == 0)
+        lane.priority -= lane.name == "up_proj" ? 1 : 2;
+      else if (lane.name != "dispatch")
+        lane.priority -= 1;
     }
   }
 
@@ -76,6 +89,11 @@ class Builder : private ProgramBuilder {
   EventId productDone(const char* name, int64_t tiles) {
     return done(name, grouped() ? EventSpace::kGroups : EventSpace::kRows, tiles);
   }
+  // All slots of a product are done, whose rows are summed where they are.
+  EventId summed(const char* name, int64_t tiles) {
+    return event(name, EventSpace::kOne, EventUnit::kTasks,
+                 grouped() ? ThresholdRule::kSlotsOfGroups : ThresholdRule::kSlotsOfRows, tiles, false);
+  }
   EventId activationDone(const char* name, const char* ofGroup, int64_t tiles) {
     if (!grouped() || s_.fused) return productDone(name, tiles);
     return event(ofGroup, EventSpace::kGroups, EventUnit::kTasks, ThresholdRule::kSlotsOfGroup, tiles, false);
@@ -94,12 +112,15 @@ class Builder : private ProgramBuilder {
     weights_ = buffer("expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kInput);
     gateUpWeight_ = buffer("gate_up_weight", DType::kBF16, {e, fixedDim(h), fixedDim(up())}, Role::kInput);
     downWeight_ = buffer("down_weight", DType::kBF16, {e, fixedDim(i), fixedDim(h)}, Role::kInput);
-    rowsX_ = saved("rows_x", h, true);
+    if (!s_.inPlace)
+      rowsX_ = saved("rows_x", h, true);
+    else if (!s_.forwardOnly)
+      rowsX_ = own("rows_x", DType::kBF16, {kDimT, fixedDim(h)}, Role::kSaved, false);
     if (!s_.fused || !s_.forwardOnly) gateUp_ = saved("gate_up", up(), false);
     act_ = saved("act", i, false);
     // Shared by buffers of both entries, and in backward by two whose rows follow each other.
     work_ = region("rows_work", Extent::kRows, 2 * std::max(h, i), false, false);
-    returned_ = region("returned", Extent::kPairs, 2 * h, true, false);
+    if (!s_.inPlace) returned_ = region("returned", Extent::kPairs, 2 * h, true, false);
   }
 
   Tiling columns(int32_t n, int32_t k, bool transposed) const {
@@ -114,19 +135,24 @@ class Builder : private ProgramBuilder {
     beginEntry("forward", expertIds_, {});
     const BufferId downOut = buffer("down_out", DType::kBF16, {kDimR, fixedDim(h)}, Role::kTemp, work_);
     const BufferId returned =
-        buffer("combine.returned", DType::kBF16, {kDimP, fixedDim(h)}, Role::kTemp, returned_);
+        s_.inPlace ? downOut
+                   : buffer("combine.returned", DType::kBF16, {kDimP, fixedDim(h)}, Role::kTemp, returned_);
     const BufferId y = buffer("y", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
 
     const int32_t downTiles = ceilDiv(h, s_.tileN);
-    const EventId arrived = arrivedForProduct();
+    const EventId arrived = s_.inPlace ? EventId{} : arrivedForProduct();
     const EventId upDone = s_.fused ? EventId{} : productDone("up_proj_done", upTiles());
     const EventId swigluDone =
         activationDone("swiglu_done", "group_swiglu", s_.fused ? ceilDiv(i, s_.tileN) : 1);
-    const EventId downDone = productDone("down_proj_done", downTiles);
-    const EventId back = allReturned();
+    const EventId downDone =
+        s_.inPlace ? summed("all_down_proj", downTiles) : productDone("down_proj_done", downTiles);
+    const EventId back = s_.inPlace ? downDone : allReturned();
     const BufferId none;
-    family(
-        {"dispatch", OpKind::kDispatch, sends_, 1, width(h), {x_, none}, {rowsX_, none}, {}, {arrived}, 0});
+    if (!s_.inPlace)
+      family(
+          {"dispatch", OpKind::kDispatch, sends_, 1, width(h), {x_, none}, {rowsX_, none}, {}, {arrived}, 0});
+    else if (rowsX_)
+      family({"dispatch.keep", OpKind::kScale, tokens_, 1, width(h), {x_}, {rowsX_}, {}, {}, 0});
     upProjection(arrived, upDone, swigluDone);
     family({"down_proj",
             OpKind::kGmm,
@@ -138,16 +164,17 @@ class Builder : private ProgramBuilder {
             {swigluDone},
             {downDone},
             3});
-    family({"combine.return",
-            OpKind::kCombineReturn,
-            returns_,
-            1,
-            width(h),
-            {downOut, none},
-            {returned, none},
-            {downDone},
-            {back},
-            1});
+    if (!s_.inPlace)
+      family({"combine.return",
+              OpKind::kCombineReturn,
+              returns_,
+              1,
+              width(h),
+              {downOut, none},
+              {returned, none},
+              {downDone},
+              {back},
+              1});
     family({"combine.sum",
             OpKind::kCombineSum,
             tokens_,
@@ -167,13 +194,14 @@ class Builder : private ProgramBuilder {
   // gmm and activation, as two families or as one.
   void upProjection(EventId arrived, EventId upDone, EventId swigluDone) {
     const int h = s_.hidden, i = s_.intermediate;
+    const BufferId rows = s_.inPlace ? x_ : rowsX_;
     if (s_.fused) {
       family({"up_proj",
               OpKind::kGmmActivation,
               products_,
               ceilDiv(i, s_.tileN),
               columns(i, h, false),
-              {rowsX_, gateUpWeight_},
+              {rows, gateUpWeight_},
               {act_, gateUp_},
               {arrived},
               {swigluDone},
@@ -185,7 +213,7 @@ class Builder : private ProgramBuilder {
             products_,
             upTiles(),
             columns(up(), h, false),
-            {rowsX_, gateUpWeight_},
+            {rows, gateUpWeight_},
             {gateUp_},
             {arrived},
             {upDone},
@@ -204,23 +232,28 @@ class Builder : private ProgramBuilder {
     const auto rows = [this](const char* name, int64_t n, RegionId where) {
       return buffer(name, DType::kBF16, {kDimR, fixedDim(n)}, Role::kTemp, where);
     };
-    const RegionId rowsDy = region("rows_dy", Extent::kRows, 2 * h, true, false);
+    const RegionId rowsDy = s_.inPlace ? RegionId{} : region("rows_dy", Extent::kRows, 2 * h, true, false);
     const RegionId rowWeights = region("row_weights", Extent::kRows, 4, true, false);
     const RegionId gateUpGrad = region("gate_up_grad", Extent::kRows, 2 * up(), false, false);
     const RegionId rowWeightGrad = region("row_weight_grad", Extent::kRows, 4, false, false);
-    const RegionId returnedScalars = region("returned_scalars", Extent::kPairs, 4, true, false);
+    const RegionId returnedScalars =
+        s_.inPlace ? RegionId{} : region("returned_scalars", Extent::kPairs, 4, true, false);
     BackwardBuffers b;
     b.dy = buffer("dy", DType::kBF16, {kDimT, fixedDim(h)}, Role::kInput);
-    b.rowsDy = rows("rows_dy", h, rowsDy);
+    b.rowsDy = s_.inPlace ? b.dy : rows("rows_dy", h, rowsDy);
     b.rowWeights = buffer("row_weights", DType::kF32, {kDimR}, Role::kTemp, rowWeights);
     if (!s_.fused) b.actGrad = rows("act_grad_y", i, work_);
     b.gateUpGrad = rows("gate_up_grad", up(), gateUpGrad);
     b.rowWeightGrad = buffer("row_weight_grad", DType::kF32, {kDimR}, Role::kTemp, rowWeightGrad);
     b.rowsDx = rows("rows_dx", h, work_);
-    b.returned =
-        buffer("backward.combine.returned", DType::kBF16, {kDimP, fixedDim(h)}, Role::kTemp, returned_);
-    b.returnedScalars =
-        buffer("backward.combine.returned_scalars", DType::kF32, {kDimP}, Role::kTemp, returnedScalars);
+    b.returned = b.rowsDx;
+    b.returnedScalars = b.rowWeightGrad;
+    if (!s_.inPlace) {
+      b.returned =
+          buffer("backward.combine.returned", DType::kBF16, {kDimP, fixedDim(h)}, Role::kTemp, returned_);
+      b.returnedScalars =
+          buffer("backward.combine.returned_scalars", DType::kF32, {kDimP}, Role::kTemp, returnedScalars);
+    }
     b.dx = buffer("dx", DType::kBF16, {kDimT, fixedDim(h)}, Role::kOutput);
     b.dWeights = buffer("d_expert_weights", DType::kF32, {kDimT, fixedDim(k)}, Role::kOutput);
     b.gateUpWeightGrad =
@@ -283,8 +316,9 @@ class Builder : private ProgramBuilder {
     const EventId expertSwiglu = event(
         "expert_swiglu_grad", EventSpace::kExperts, EventUnit::kTasks,
         grouped() && s_.fused ? ThresholdRule::kGroupsOfExpert : ThresholdRule::kSlotsOfExpert, 1, false);
-    const EventId gateDone = productDone("gate_grad_done", gateTiles);
-    const EventId back = allReturned();
+    const EventId gateDone =
+        s_.inPlace ? summed("all_gate_grad", gateTiles) : productDone("gate_grad_done", gateTiles);
+    const EventId back = s_.inPlace ? gateDone : allReturned();
     const EventId allGrads = s_.sumLast ? allExperts("all_grads", gradTiles(i, h)) : EventId{};
     const BufferId none;
     family({"dispatch",
@@ -292,8 +326,8 @@ class Builder : private ProgramBuilder {
             sends_,
             1,
             width(h),
-            {b.dy, weights_},
-            {b.rowsDy, b.rowWeights},
+            {s_.inPlace ? none : b.dy, weights_},
+            {s_.inPlace ? none : b.rowsDy, b.rowWeights},
             {},
             {arrived, ofExpert},
             0});
@@ -319,16 +353,17 @@ class Builder : private ProgramBuilder {
             {swigluDone},
             {gateDone},
             3});
-    family({"combine.return",
-            OpKind::kCombineReturn,
-            returns_,
-            1,
-            width(h),
-            {b.rowsDx, b.rowWeightGrad},
-            {b.returned, b.returnedScalars},
-            {gateDone},
-            {back},
-            1});
+    if (!s_.inPlace)
+      family({"combine.return",
+              OpKind::kCombineReturn,
+              returns_,
+              1,
+              width(h),
+              {b.rowsDx, b.rowWeightGrad},
+              {b.returned, b.returnedScalars},
+              {gateDone},
+              {back},
+              1});
     family({"combine.sum",
             OpKind::kCombineSum,
             tokens_,

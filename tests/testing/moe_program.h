@@ -28,6 +28,7 @@ struct MoeShape {
   bool sumLast = false;      // the sum of backward waits for a weight gradient of all experts of its rank
   int tp = 1;                // ranks of a group, which share its experts; `intermediate` is that of one rank
   bool sameTokens = false;   // the ranks of a group have the same tokens
+  bool inPlace = false;      // of one rank: rows are gathered from tokens, and summed where they are
   ActivationKind activation = ActivationKind::kSwiglu;
   float limit = 0;
 };

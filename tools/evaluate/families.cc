@@ -127,6 +127,11 @@ class FamilyAtRank {
     return rows;
   }
 
+  // Row by row, also where they are those of tokens.
+  Values rowsRead(size_t operand) const {
+    return isGathered(c_.program, f_, operand) ? dispatched(operand) : *read(operand);
+  }
+
   // The codes in elements that have two of 4 bits, less `minus`.
   static Values expanded(const Values& elements, double minus) {
     Values values = elements;
@@ -143,7 +148,7 @@ class FamilyAtRank {
   // A factor of a product; codes count times their scale, if they have one, by row of a or by block of the
   // weight, plus the zero of the block. Codes of 4 bits without zeros count from 8.
   Values factor(size_t operand) const {
-    Values values = *read(operand);
+    Values values = rowsRead(operand);
     const BufferId codes = f_.reads[operand], scale = operandAt(f_.reads, *scaleOf(f_.op, operand));
     const BufferId zero = operand == 1 ? operandAt(f_.reads, *zeroOf(f_.op)) : BufferId{};
     const std::vector<double>* const zeroes = zero ? &bufferAt(rank_, zero)->data : nullptr;
@@ -325,7 +330,7 @@ class FamilyAtRank {
   }
 
   void weightGrad() {
-    std::vector<double> a = read(0)->data, b = read(1)->data;
+    std::vector<double> a = rowsRead(0).data, b = rowsRead(1).data;
     const Values* rowScale = read(2);
     const int64_t m = read(0)->rowLength(), n = read(1)->rowLength();
     const bool isRounded = roundsFactors(f_.tiling);
@@ -429,10 +434,12 @@ class FamilyAtRank {
 
   void combineSum() {
     const Values& returned = *read(0);
+    const bool isInPlace = c_.program.at(f_.reads[0]).shape.front().extent == Extent::kRows;
     const Values *weights = read(1), *scalars = read(2);
     const int64_t length = returned.rowLength(), topK = c_.program.topK;
     Values sum = zeros({state().tokens, length}), scalarSum = zeros({state().tokens, topK});
-    forReturnedRows([&](size_t, size_t, int64_t pair, int64_t place) {
+    forReturnedRows([&](size_t, size_t row, int64_t pair, int64_t returnedTo) {
+      const int64_t place = isInPlace ? static_cast<int64_t>(row) : returnedTo;
       const double weight = weights ? weights->data[static_cast<size_t>(pair)] : 1.0;
       const double* from = returned.data.data() + place * length;
       double* to = sum.data.data() + pair / topK * length;

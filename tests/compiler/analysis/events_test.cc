@@ -208,7 +208,7 @@ TEST_CASE("a family that reads its own output is found") {
 
 TEST_CASE("spaces that no event joins are found") {
   TaskProgram program = bare(buildMoeProgram({}));
-  program.families[5].reads[0] = program.families[3].writes[0];  // the sum reads rows, not what was returned
+  program.families[5].reads[0] = program.families[0].writes[0];  // the sum reads rows that arrive
   CHECK_THAT(errorOf(program), Contains("no event leads from its space"));
 }
 

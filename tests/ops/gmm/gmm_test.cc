@@ -281,6 +281,28 @@ TEST_CASE("gmm of few rows keeps the sign of a zero whatever is left of a block 
       }
 }
 
+TEST_CASE("every gmm of gathered rows has the bits of the same rows one after the other") {
+  Random random(12);
+  for (const Implementation& by : implementations())
+    for (bool transposed : {false, true})
+      for (int32_t rows : {0, 1, 3, 6, 16, 17, 130})
+        for (auto [n, k] : {std::pair{1, 1}, {33, 31}, {70, 577}, {130, 1061}}) {
+          INFO(by.name << " rows " << rows << " n " << n << " k " << k << (transposed ? " transposed" : ""));
+          Case test(random, {rows, n, k}, transposed);
+          const GatheredRows gathered(random, rows, k);
+          test.a = gathered.copied();
+          Bf16Matrix c = test.output(), again = test.output();
+          test.run(by, c);
+          Scratch scratch(by.kernels.gmmScratchBytes(n, k));
+          GmmArgs args = test.args(again, scratch.data());
+          args.a = gathered.matrix();
+          args.rowsA = gathered.index();
+          by.kernels.gmm(args);
+          CHECK(again.sameBits(c));
+          CHECK(again.gapsAreUntouched());
+        }
+}
+
 TEST_CASE("gmm gives a row the same bits however few rows are with it") {
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})

@@ -108,6 +108,31 @@ TEST_CASE("every gmm_weight_grad agrees with the reference where rows, columns a
     }
 }
 
+TEST_CASE("every gmm_weight_grad of gathered rows has the bits of the same rows one after the other") {
+  Random random(11);
+  for (const Implementation& by : implementations())
+    for (bool scaled : {false, true})
+      for (Shape shape :
+           {Shape{0, 5, 7}, Shape{1, 1, 1}, Shape{31, 33, 70}, Shape{97, 200, 40}, Shape{1061, 37, 130}})
+        for (const auto& [ofA, ofB] : {std::pair{true, false}, {false, true}, {true, true}}) {
+          INFO(by.name << " rows " << shape.rows << " m " << shape.m << (ofA ? " a" : "")
+                       << (ofB ? " b" : ""));
+          Case test(random, shape, scaled);
+          const GatheredRows a(random, shape.rows, shape.m), b(random, shape.rows, shape.n);
+          if (ofA) test.a = a.copied();
+          if (ofB) test.b = b.copied();
+          F32Matrix c = test.output(), again = test.output();
+          test.run(by, c);
+          Scratch scratch(by.kernels.weightGradScratchBytes(shape.m, shape.n));
+          GmmWeightGradArgs args = test.args(again, scratch.data());
+          if (ofA) args.a = a.matrix(), args.rowsA = a.index();
+          if (ofB) args.b = b.matrix(), args.rowsB = b.index();
+          by.kernels.gmmWeightGrad(args);
+          CHECK(again.sameBits(c));
+          CHECK(again.gapsAreUntouched());
+        }
+}
+
 TEST_CASE("a gmm_weight_grad without gaps between its rows reads nothing else") {
   Random random(3);
   for (const Implementation& by : implementations())

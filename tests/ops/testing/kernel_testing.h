@@ -89,6 +89,31 @@ inline Bf16Matrix randomInput(Random& random, int64_t rows, int64_t cols, int64_
   return matrix;
 }
 
+// Rows of a matrix in any order, some of them several times.
+class GatheredRows {
+ public:
+  GatheredRows(Random& random, int64_t count, int64_t columns)
+      : columns_(columns), tokens_(randomInput(random, count / 2 + 1, columns, columns + 5)) {
+    for (int64_t i = 0; i < count; ++i)
+      index_.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(count / 2 + 1)));
+  }
+
+  Operand matrix() const { return {tokens_.data(), tokens_.ld()}; }
+  RowIndex index() const { return {index_.data()}; }
+  // The same rows one after the other.
+  Bf16Matrix copied() const {
+    Bf16Matrix rows(std::ssize(index_), columns_, columns_ + 5, kBf16NaN, false);
+    for (int64_t r = 0; r < std::ssize(index_); ++r)
+      for (int64_t j = 0; j < columns_; ++j) rows.at(r, j) = tokens_.at(index().of(r), j);
+    return rows;
+  }
+
+ private:
+  int64_t columns_;
+  Bf16Matrix tokens_;
+  std::vector<int32_t> index_;
+};
+
 inline std::vector<float> randomFloats(Random& random, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = uniform(random, -1, 1);

@@ -17,6 +17,18 @@ gpu::GradForm formOf(const GmmWeightGradArgs& args) {
   return args.accumulate ? gpu::GradForm::kFp32Added : gpu::GradForm::kFp32;
 }
 
+// The rows that a matrix has of which so many are read, one after the other or by an index.
+int32_t rowsOf(const RowIndex& index, int32_t read) {
+  int32_t rows = index ? 0 : read;
+  for (int32_t i = 0; i < read; ++i) rows = std::max(rows, static_cast<int32_t>(index.of(i)) + 1);
+  return rows;
+}
+
+const int32_t* allowed(ModelRun& run, const RowIndex& index, int32_t rows) {
+  if (index) run.allow(index.index, rows, 1, rows);
+  return index.index;
+}
+
 // Calls add(row, endRow, column, endColumn) for each tile of a result.
 template <class Add>
 void forTiles(int32_t rows, int32_t columns, int32_t tileColumns, const Add& add) {
@@ -30,16 +42,17 @@ void forTiles(int32_t rows, int32_t columns, int32_t tileColumns, const Add& add
 void gmm(const GmmArgs& args) {
   if (args.packedB != nullptr) throw std::runtime_error("a GPU packs no weights");
   ModelRun run;
-  PlacedMatrix a(run, args.a, args.rows, args.k);
+  PlacedMatrix a(run, args.a, rowsOf(args.rowsA, args.rows), args.k);
   PlacedMatrix b(run, args.b, args.transposeB ? args.n : args.k, args.transposeB ? args.k : args.n);
   PlacedMatrix c(run, read(args.c), args.rows, args.n);
   if (args.bias != nullptr) run.allow(args.bias, args.n, 1, args.n);
   gpu::Product product{};
-  product.a = a.add(kTileRows);
+  product.a = a.add(args.rowsA ? 1 : kTileRows);
   product.weight = b.add(args.transposeB ? run.tileColumns() / 2 : 64);
   product.weightMajor = args.transposeB ? gpu::Major::kK : gpu::Major::kMn;
   product.out = c.add(16);
   product.k = args.k;
+  product.rowIndex = allowed(run, args.rowsA, args.rows);
   product.alpha = args.alpha;
   product.bias = reinterpret_cast<const uint16_t*>(args.bias);
   forTiles(args.rows, args.n, run.tileColumns(),
@@ -56,17 +69,20 @@ void gmm(const GmmArgs& args) {
 
 void gmmWeightGrad(const GmmWeightGradArgs& args) {
   ModelRun run;
-  PlacedMatrix a(run, args.a, args.rows, args.m), b(run, args.b, args.rows, args.n);
+  PlacedMatrix a(run, args.a, rowsOf(args.rowsA, args.rows), args.m);
+  PlacedMatrix b(run, args.b, rowsOf(args.rowsB, args.rows), args.n);
   PlacedMatrix c(run, read(args.c), args.m, args.n);
   if (args.scale != nullptr) run.allow(args.scale, args.rows, 1, args.rows);
   gpu::WeightGrad grad{};
-  grad.a = a.add(64);
-  grad.dy = b.add(64);
+  grad.a = a.add(args.rowsA ? 1 : 64);
+  grad.dy = b.add(args.rowsB ? 1 : 64);
   grad.out = c.add(64);
   grad.form = formOf(args);
   grad.rows = args.rows;
   grad.alpha = args.alpha;
   grad.scale = args.scale;
+  grad.aIndex = allowed(run, args.rowsA, args.rows);
+  grad.dyIndex = allowed(run, args.rowsB, args.rows);
   forTiles(args.m, args.n, run.tileColumns(), [&](int32_t row, int32_t endRow, int32_t column, int32_t end) {
     grad.firstRow = row;
     grad.endRow = endRow;

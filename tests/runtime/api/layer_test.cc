@@ -64,7 +64,8 @@ TEST_CASE("all outputs agree with double precision for random shapes and routing
   std::mt19937 random(2026);
   double worst = 0;
   for (int trial = 0; trial < 36; ++trial) {
-    const RandomCase c = makeCase(random);
+    RandomCase c = makeCase(random);
+    c.shape.inPlace = c.shape.ranks == 1 && trial % 2 == 0;
     auto program = Program::fromTaskProgram(buildMoeProgram(c.shape));
     INFO((program ? "" : program.error().message));
     REQUIRE(program.ok());
@@ -99,6 +100,33 @@ TEST_CASE("one token at one rank, none at the others, agrees with double precisi
       CHECK(error.relative <= kTolerance);
     }
   }
+}
+
+TEST_CASE("a rank that copies no rows gives the bits of one that does") {
+  for (const bool fused : {false, true})
+    for (const int groupSlots : {0, 2})
+      for (const int64_t tokens : {0, 1, 7, 64}) {
+        MoeShape shape{.ranks = 1, .experts = 5, .topK = 3, .hidden = 75, .intermediate = 51};
+        shape.fused = fused;
+        shape.groupSlots = groupSlots;
+        auto copying = Program::fromTaskProgram(buildMoeProgram(shape));
+        shape.inPlace = true;
+        auto inPlace = Program::fromTaskProgram(buildMoeProgram(shape));
+        REQUIRE(copying.ok());
+        REQUIRE(inPlace.ok());
+        for (const ops::Isa isa : ops::supportedIsas()) {
+          const ForcedIsa forced(isa);
+          const tools::InputsSpec spec{.tokens = {.counts = {tokens}},
+                                       .routing = {tools::RoutingKind::kMasked, 1.2},
+                                       .seed = static_cast<uint64_t>(tokens)};
+          LayerData copied = makeLayerData(copying->tables(), spec);
+          LayerData read = makeLayerData(inPlace->tables(), spec);
+          REQUIRE(runLayer(*copying, {.threads = 2}, copied).ok());
+          REQUIRE(runLayer(*inPlace, {.threads = 2}, read).ok());
+          INFO(ops::isaName(isa) << ", " << tokens << " tokens" << (fused ? ", fused" : ""));
+          CHECK(hashOutputs(read) == hashOutputs(copied));
+        }
+      }
 }
 
 TEST_CASE("a NaN weight passes through to the tokens that use it, and to no other") {

@@ -132,8 +132,8 @@ TEST_CASE("a program decodes from bytes at any address") {
 
 TEST_CASE("a value that no enum has is refused with record and field") {
   TaskProgram program = smallProgram();
-  program.events[1].rule = static_cast<ThresholdRule>(9);
-  CHECK(errorOf(program) == "event 1 'up.done': threshold rule 9 is not known (0 to 8)");
+  program.events[1].rule = static_cast<ThresholdRule>(11);
+  CHECK(errorOf(program) == "event 1 'up.done': threshold rule 11 is not known (0 to 10)");
   program = smallProgram();
   program.buffers[2].type = static_cast<DType>(8);
   CHECK(errorOf(program) == "buffer 2 'up': type 8 is not known (0 to 7)");

@@ -12,7 +12,9 @@ struct MutationShapes {
   MoeShape uneven;      // ranks with different numbers of experts
   MoeShape few;         // some ranks own no expert
   MoeShape shared;      // both ranks own all experts
-  MoeShape mesh;        // pairs of ranks share experts and have the same tokens
+  MoeShape alone;       // one rank, which copies no rows
+  MoeShape aloneGrouped;
+  MoeShape mesh;  // pairs of ranks share experts and have the same tokens
 };
 
 inline MutationShapes mutationShapes() {
@@ -43,6 +45,12 @@ inline MutationShapes mutationShapes() {
   shapes.few.topK = 2;
   shapes.shared = two;
   shapes.shared.tp = 2;
+  shapes.alone = two;
+  shapes.alone.ranks = 1;
+  shapes.alone.inPlace = true;
+  shapes.aloneGrouped = shapes.alone;
+  shapes.aloneGrouped.groupSlots = 2;
+  shapes.aloneGrouped.fused = true;
   shapes.mesh = three;
   shapes.mesh.ranks = 4;
   shapes.mesh.tp = 2;

@@ -109,7 +109,8 @@ TEST_CASE("the finest event between two spaces is that of the slots, group or ex
   CHECK(finest(SpaceKind::kTokens, SpaceKind::kTokens) == EventSpace::kTokens);
   CHECK(finest(SpaceKind::kTokens, SpaceKind::kOnce) == EventSpace::kOne);
   CHECK(finest(SpaceKind::kReturns, SpaceKind::kTokens) == EventSpace::kOne);
-  CHECK(finest(SpaceKind::kRows, SpaceKind::kTokens) == std::nullopt);
+  CHECK(finest(SpaceKind::kRows, SpaceKind::kTokens) == EventSpace::kOne);
+  CHECK(finest(SpaceKind::kSends, SpaceKind::kTokens) == std::nullopt);
   CHECK(isSlotLocal(SpaceKind::kRows, SpaceKind::kRows, EventSpace::kRows));
   CHECK_FALSE(isSlotLocal(SpaceKind::kRows, SpaceKind::kReturns, EventSpace::kRows));
   CHECK_FALSE(isSlotLocal(SpaceKind::kOnce, SpaceKind::kOnce, EventSpace::kOne));

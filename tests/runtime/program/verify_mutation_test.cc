@@ -21,7 +21,7 @@ namespace sluice {
 namespace {
 
 std::vector<TaskProgram> bases() {
-  const auto [two, three, grouped, uneven, few, shared, mesh] = mutationShapes();
+  const auto [two, three, grouped, uneven, few, shared, alone, aloneGrouped, mesh] = mutationShapes();
   MoeShape one = two, fused = three;
   one.ranks = 1;
   one.topK = 1;
@@ -33,6 +33,8 @@ std::vector<TaskProgram> bases() {
   fused.fused = true;
   return {buildMoeProgram(two),
           buildMoeProgram(shared),
+          buildMoeProgram(alone),
+          buildMoeProgram(aloneGrouped),
           buildMoeProgram(mesh),
           buildMoeProgram(one),
           buildMoeProgram(three),

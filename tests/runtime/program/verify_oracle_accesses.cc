@@ -51,9 +51,17 @@ class Footprint {
     if (buffer) visit_({rank, buffer, index, begin, bytes, true});
   }
 
+  // As read(), of the token of the row where rows are gathered from tokens.
+  void readRow(const Family& f, size_t operand, int64_t row, int64_t begin, int64_t bytes) {
+    const bool gathered = program_.at(f.reads[operand]).shape[0].extent == Extent::kTokens &&
+                          program_.at(f.space).kind != SpaceKind::kTokens &&
+                          program_.at(f.space).kind != SpaceKind::kOnce;
+    read(f.reads[operand], gathered ? routing_[rank_].pairs[row].token : row, begin, bytes);
+  }
+
   int64_t elementBytes(BufferId buffer) const { return dtypeBytes(program_.at(buffer).type); }
-  // Bytes of a row of the first operand.
-  int64_t rowBytes(const Family& f) const { return f.tiling.n * elementBytes(f.reads[0]); }
+  // Bytes of a row of the first operand, if it is there.
+  int64_t rowBytes(const Family& f) const { return f.reads[0] ? f.tiling.n * elementBytes(f.reads[0]) : 0; }
 
   void ofPiece(const Family& f, const OraclePiece& piece) {
     const int64_t bytes = rowBytes(f);
@@ -118,7 +126,7 @@ class Footprint {
           write(f.writes[0], row, 0, 4);
           break;
         case OpKind::kGmm:
-          read(f.reads[0], row, 0, ofA);
+          readRow(f, 0, row, 0, ofA);
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
           break;
         case OpKind::kActivation:
@@ -140,12 +148,12 @@ class Footprint {
           write(f.writes[0], row, 0, rowBytes(f));
           break;
         case OpKind::kGmmActivation:
-          read(f.reads[0], row, 0, ofA);
+          readRow(f, 0, row, 0, ofA);
           write(f.writes[0], row, columns.first * 2, columns.count * 2);
           ofInputs(columns, f.writes[1], row, true);
           break;
         case OpKind::kGmmActivationGrad:
-          read(f.reads[0], row, 0, ofA);
+          readRow(f, 0, row, 0, ofA);
           ofInputs(columns, f.reads[2], row, false);
           read(f.reads[3], row, 0, 4);
           ofInputs(columns, f.writes[0], row, true);
@@ -166,8 +174,8 @@ class Footprint {
     const int64_t height = std::min<int64_t>(t.m - m, t.tileM), width = std::min<int64_t>(t.n - n, t.tileN);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
       const int64_t ofA = elementBytes(f.reads[0]), ofB = elementBytes(f.reads[1]);
-      read(f.reads[0], row, m * ofA, height * ofA);
-      read(f.reads[1], row, n * ofB, width * ofB);
+      readRow(f, 0, row, m * ofA, height * ofA);
+      readRow(f, 1, row, n * ofB, width * ofB);
       read(f.reads[2], row, 0, 4);
     }
     const int64_t size = dtypeBytes(program_.at(f.writes[0]).type);

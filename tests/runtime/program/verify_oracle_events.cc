@@ -89,6 +89,12 @@ std::optional<int64_t> oracleThreshold(const TaskProgram& program, const EventAr
         return event.factor * std::count_if(rank.groups.begin(), rank.groups.end(),
                                             [&](const OracleGroup& g) { return g.expert == index; });
       break;
+    case ThresholdRule::kSlotsOfRows:
+      if (event.space == EventSpace::kOne) return event.factor * std::ssize(rank.slots);
+      break;
+    case ThresholdRule::kSlotsOfGroups:
+      if (event.space == EventSpace::kOne) return event.factor * std::ssize(rank.groups);
+      break;
     case ThresholdRule::kExpertsOfRank:
       if (event.space == EventSpace::kOne) return event.factor * static_cast<int64_t>(rank.experts.size());
       break;
