@@ -156,6 +156,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"ceil", "floor"}));
   app.add_flag("--fp8-dispatch", arguments.options.fp8Dispatch,
                "with mxfp8: tokens are rounded before the dispatch, which sends codes and scales");
+  app.add_flag(
+      "--copy-rows", arguments.options.copyRows,
+      "a rank that is alone, too, copies tokens to rows and back, instead of reading them where they are; "
+      "the results have the same bits");
   app.add_option("--kept-as", arguments.options.keptAs,
                  "with fp8 and mxfp8: codes (default), where rows that the forward keeps for weight "
                  "gradients are codes "

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/analysis/in_place.h"
 #include "compiler/api/ir.h"
 #include "compiler/export/graph_dot.h"
 #include "compiler/report/explain.h"
@@ -40,9 +41,10 @@ std::string dotOf(const Compiled& compiled) { return printDot(graphOf(compiled),
 std::string keptText(const Compiled& compiled, const std::string& keep) {
   const bool keepsLittle = keep != "all";
   const moe::GraphOp op = graphOf(compiled);
-  return fmt::format("keeps {} ({}: {})\n", rowsAndTokens(keptBytes(op), " bytes per row", " per token"),
-                     keepsLittle ? "all" : "minimal",
-                     rowsAndTokens(keptBytesOtherwise(op, keepsLittle), "", ""));
+  const bool inPlace = readsInPlace(*compiled.program);
+  return fmt::format(
+      "keeps {} ({}: {})\n", rowsAndTokens(keptBytes(op, inPlace), " bytes per row", " per token"),
+      keepsLittle ? "all" : "minimal", rowsAndTokens(keptBytesOtherwise(op, keepsLittle, inPlace), "", ""));
 }
 
 std::string timesOf(const Compiled& compiled) {

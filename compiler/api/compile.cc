@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "compiler/analysis/fusion.h"
+#include "compiler/analysis/in_place.h"
 #include "compiler/api/choose.h"
 #include "compiler/api/core_options.h"
 #include "compiler/api/ir.h"
@@ -172,6 +173,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.amaxes) add("--amaxes");
   if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
   if (options.fp8Dispatch) add("--fp8-dispatch");
+  if (options.copyRows) add("--copy-rows");
   if (options.keptAs != "codes") add(fmt::format("--kept-as {}", options.keptAs));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
@@ -328,6 +330,11 @@ class Compilation {
     const auto form = [&] { return formTasks(*module_, target_, optionLine(options_), graphHash_); };
     if (Status status = take("form-tasks", form); !status) return status;
     if (stopAfter == "form-tasks") return {};
+    const auto inPlace = [&]() -> Expected<TaskProgram> {
+      return options_.copyRows ? std::move(*program_) : readInPlace(std::move(*program_));
+    };
+    if (Status status = take("read-in-place", inPlace); !status) return status;
+    if (stopAfter == "read-in-place") return {};
     const Expected<TaskOptions> chosen = timed("choose sizes", [&] {
       return chooseTaskOptions(*program_, declared_, target_, options_, decisions_);
     });

@@ -64,7 +64,8 @@ struct CompileOptions {
   std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
   bool fp8Dispatch = false;        // with mxfp8: tokens are rounded before the dispatch, which sends codes
   std::string keptAs =
-      "codes";  // with mxfp8, of rows kept by a derived entry for weight gradients only; or bf16
+      "codes";            // with mxfp8, of rows kept by a derived entry for weight gradients only; or bf16
+  bool copyRows = false;  // one rank, too, copies tokens to rows and back; no result changes a bit
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the
   // results do not depend on it. With separate matrix and vector cores, all means scale.
   std::vector<std::string> fuse = {};

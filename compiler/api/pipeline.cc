@@ -17,6 +17,7 @@ constexpr std::string_view kGraphPhases[] = {
 std::vector<std::string_view> phaseNames() {
   std::vector<std::string_view> names(std::begin(kGraphPhases), std::end(kGraphPhases));
   names.push_back("form-tasks");
+  names.push_back("read-in-place");
   for (const TaskPhase& phase : taskPhases()) names.push_back(phase.name);
   return names;
 }

@@ -14,11 +14,12 @@ struct KeptBytes {
   friend bool operator==(const KeptBytes&, const KeptBytes&) = default;
 };
 
-// Summed over all entries of the graph.
-KeptBytes keptBytes(moe::GraphOp graph);
+// Summed over all entries of the graph. `inPlace`: rows that a dispatch would make are kept as its tokens
+// (analysis/in_place.h).
+KeptBytes keptBytes(moe::GraphOp graph, bool inPlace = false);
 
 // What the graph would keep if its derived backward had been derived with minimal, or with all if it keeps
 // little: minimal or regather.
-KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool keepsLittle);
+KeptBytes keptBytesOtherwise(moe::GraphOp graph, bool keepsLittle, bool inPlace = false);
 
 }  // namespace sluice

@@ -27,10 +27,18 @@ std::vector<std::pair<std::string, int64_t>> layerWith(std::pair<std::string, in
   return sets;
 }
 
+// A rank that is alone reads rows where they are.
+std::vector<std::pair<std::string, int64_t>> oneRank() {
+  auto sets = kLayer;
+  sets[0].second = 1;
+  return sets;
+}
+
 std::vector<Graph> graphs() {
   return {
       {"train.json", kLayer, {}, std::nullopt},
       {"forward.json", kLayer},
+      {"train.json", oneRank(), {}, std::nullopt},
       {"shared_expert.json", layerWith({"shared_intermediate", 29})},
       {"lora.json", layerWith({"lora_rank", 5}), {}, {{"gate_up_a", "gate_up_b", "down_a", "down_b", "x"}}},
       {"two_gmms.json", kLayer},

@@ -56,11 +56,14 @@ std::set<std::string> names(const TaskProgram& program, const std::vector<Buffer
   return out;
 }
 
-TEST_CASE("train.json compiles to the program of the schedule document") {
-  const MoeShape shape;
+TEST_CASE("train.json compiles to the program of the schedule document, with and without copies of rows") {
+  const bool inPlace = GENERATE(false, true);
+  MoeShape shape;
+  shape.inPlace = inPlace;
   const TaskProgram expected = buildMoeProgram(shape);
   CompileOptions options = setsFor(shape);
   options.fuse = {"none"};
+  options.copyRows = !inPlace;
   const Expected<TaskProgram> made = compile(kTrain, smallTarget(), options);
   if (!made) FAIL(made.error().message);
   CHECK(made->mesh == expected.mesh);
