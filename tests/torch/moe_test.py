@@ -124,7 +124,8 @@ class ProgramsTest(MoETest):
         during = sluice_torch.memory()
         self.assertEqual(during["saved_sets_in_use"], before["saved_sets_in_use"] + 1)
         rows = 200 * TOP_K
-        self.assertGreaterEqual(during["saved_bytes"] - before["saved_bytes"], rows * 2 * (HIDDEN + 2 * INTERMEDIATE))
+        kept = 200 * 2 * HIDDEN + rows * 2 * 2 * INTERMEDIATE  # tokens, and gate and up of their rows
+        self.assertGreaterEqual(during["saved_bytes"] - before["saved_bytes"], kept)
         self.assertGreater(during["workspace_bytes"], 0)
         del y
         self.assertEqual(sluice_torch.memory()["saved_sets_in_use"], before["saved_sets_in_use"])

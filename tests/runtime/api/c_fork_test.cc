@@ -170,6 +170,8 @@ const std::map<std::string, Call>& calls() {
        [](Handles& of) { return refused(sluice_context_run(of.context.get(), "forward", 0)); }},
       {"sluice_context_refuse",
        [](Handles& of) { return refused(sluice_context_refuse(of.context.get(), 0, "no")); }},
+      {"sluice_context_set_stream",
+       [](Handles& of) { return refused(sluice_context_set_stream(of.context.get(), nullptr)); }},
       {"sluice_context_submit",
        [](Handles& of) {
          sluice_step* step = nullptr;
