@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/testing/moe_program.h"
+#include "tests/testing/small_target.h"
 
 namespace sluice {
 namespace {
@@ -14,17 +15,6 @@ namespace {
 using Catch::Matchers::Contains;
 
 constexpr const char* kTrain = "graphs/moe_ffn/train.json";
-
-Target smallTarget() {
-  Target target;
-  target.name = "cpu";
-  target.cores = 3;
-  target.slotRows = 16;
-  target.tokenSlot = 8;
-  target.tiles = {16, 16, 16};
-  target.windows = {4, 4, 4, 4, 1};
-  return target;
-}
 
 CompileOptions setsFor(const MoeShape& shape) {
   CompileOptions options;

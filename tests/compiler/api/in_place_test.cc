@@ -5,6 +5,7 @@
 
 #include "compiler/api/compile.h"
 #include "runtime/program/op_table.h"
+#include "tests/testing/small_target.h"
 
 namespace sluice {
 namespace {
@@ -13,14 +14,7 @@ const std::vector<std::pair<std::string, int64_t>> kLayer = {
     {"experts", 4}, {"top_k", 2}, {"hidden", 64}, {"intermediate", 64}, {"max_tokens", 48}};
 
 TaskProgram compiled(const std::string& graph, const CompileOptions& options) {
-  Target target;
-  target.name = "cpu";
-  target.cores = 3;
-  target.slotRows = 16;
-  target.tokenSlot = 8;
-  target.tiles = {16, 16, 16};
-  target.windows = {4, 4, 4, 4, 1};
-  const Expected<TaskProgram> made = compile("graphs/" + graph, target, options);
+  const Expected<TaskProgram> made = compile("graphs/" + graph, smallTarget(), options);
   if (!made) FAIL(made.error().message);
   return *made;
 }
