@@ -43,8 +43,15 @@ for file in runtime/program/decode runtime/workers/cores_plain ops/scale/cpu_avx
   make -C plain "${PWD#/}/$file.o" > make.log 2>&1 || { cat make.log; fail "compiling $file.cc"; }
 done
 
+nvcc=${NVCC:-/usr/local/cuda/bin/nvcc}
+if [ -x "$nvcc" ]; then
+  # by a script in another folder, as some machines have it: CUDA's library does not lie beside that
+  printf '#!/bin/sh\nexec %s "$@"\n' "$nvcc" > nvcc
+  chmod +x nvcc
+  export NVCC=$PWD/nvcc
+fi
 configure whole ""
-if [ -x "${NVCC:-/usr/local/cuda/bin/nvcc}" ]; then
+if [ -x "$nvcc" ]; then
   for file in ops/gpu/chain.cu ops/gpu/probes.cu runtime/gpu/cuda/driver.cu; do
     grep -q -- "code=sm_90a .*-c .*/$file " whole/CMakeFiles/sluice.dir/build.make || fail "nvcc does not compile $file"
   done
