@@ -20,8 +20,9 @@ RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/gpu:kernel_t
                  "//tests/testing/moe/...", "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...",
                  "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
-                  "//tests/runtime/comm/...", "//tests/runtime/api/...", "//tests/runtime/gpu:lost_signal_test",
-                  "//tests/gpu:kernel_tests"]
+                  "//tests/runtime/comm/...", "//tests/runtime/api/..."]
+# All of the kernel for GPUs. The `..._race_test`s of the fast part look for races in it, with fewer cases.
+KERNEL_TESTS = ["//tests/gpu:kernel_tests", "//tests/runtime/gpu:lost_signal_test"]
 # tests that need libraries which a machine may lack
 OPTIONAL_TESTS = ["//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...", "//tests/torch/...",
                   "//tests/gpu:ptxas_test"]
@@ -178,24 +179,26 @@ PARTS = {
     "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan", *NOT_ON_MODEL]),
     # after "fast", which generates headers
     "tidy": lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]),
+    "kernel-tsan": lambda: bazel_test("kernel for GPUs under TSan", KERNEL_TESTS, ["--config=tsan"]),
     "cmake": lambda: script("CMake build", ["tools/ci/cmake_build"]),
     "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
 }
-NOT_BY_DEFAULT = ("compiler-asan", "tidy", "cmake", "libraries")
-# Debian 13 comes last and builds most of it once more. What runs by default is to end within 50 minutes: so where the
-# other parts took longer than this, it is left out, and a line says so.
-DEBIAN13_WITHIN = 1800  # seconds
+ONLY_WITH_ALL = ("compiler-asan", "tidy", "kernel-tsan", "cmake")
+NOT_BY_DEFAULT = (*ONLY_WITH_ALL, "libraries")
+# What runs by default is to end within 50 minutes. So parts that build most of it once more, and come last, are left out
+# where the others took longer than this, in seconds, and a line says so.
+WITHIN = {"fuzz": 2500, "debian13": 1800}
 
 
-def run_parts(names, debian13_within=float("inf")):
+def run_parts(names, within):
     """Returns the sums of (passed, failed)."""
     started = time.time()
     passed = failed = 0
     for name in names:
         took = time.time() - started
-        if name == "debian13" and took > debian13_within:
-            SKIPPED.append(f"Debian 13: the other parts took {took:.0f} s, expected at most {debian13_within}; "
-                           "tools/ci/run_tests.py debian13 runs it alone")
+        if took > within.get(name, float("inf")):
+            SKIPPED.append(f"{name}: the other parts took {took:.0f} s, expected at most {within[name]}; "
+                           f"tools/ci/run_tests.py {name} runs it alone")
             continue
         counts = PARTS[name]()
         passed, failed = passed + counts[0], failed + counts[1]
@@ -205,12 +208,12 @@ def run_parts(names, debian13_within=float("inf")):
 def main():
     wanted = sys.argv[1:] or [name for name in PARTS if name not in NOT_BY_DEFAULT]
     if wanted == ["--all"]:
-        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name in ("compiler-asan", "tidy", "cmake")]
+        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name in ONLY_WITH_ALL]
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
         print(f"run_tests: error: unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    passed, failed = run_parts(wanted, float("inf") if sys.argv[1:] else DEBIAN13_WITHIN)
+    passed, failed = run_parts(wanted, {} if sys.argv[1:] else WITHIN)
     for part in SKIPPED:
         print("not run: " + part)
     for failure in FAILURES:

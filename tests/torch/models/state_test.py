@@ -1,6 +1,5 @@
 """States are converted between numbers of ranks, and to the original layout and back, bit by bit."""
 
-import itertools
 import pathlib
 import tempfile
 import unittest
@@ -67,13 +66,17 @@ def without_adapters(found):
     return {name: value for name, value in found.items() if "lora" not in name}
 
 
-def cases(layout_names=layouts.LAYOUTS):
-    return itertools.product(layout_names, DTYPES, ADAPTERS)
+def cases():
+    """Each layout without adapters in each type, and with each kind of adapters in one."""
+    for number, layout in enumerate(layouts.LAYOUTS):
+        for which, lora in enumerate(ADAPTERS):
+            for dtype in DTYPES if lora is None else (DTYPES[(number + which) % 2],):
+                yield layout, dtype, lora
 
 
 def round_trips_of_shards(rank, size):
-    """In one type, because types do not change what is a shard."""
-    round_trips(rank, size, tp=2, chosen=[case for case in cases() if case[1] == torch.bfloat16])
+    """In fewer types, because they do not change what is a shard."""
+    round_trips(rank, size, tp=2, chosen=[case for case in cases() if case[2] or case[1] == torch.bfloat16])
 
 
 def round_trips(rank, size, tp=1, chosen=None):
