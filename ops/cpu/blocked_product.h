@@ -102,7 +102,10 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 // of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
 // Sum (4 bytes), kFetchEvery (see multiply), kPanelBytes (of a part of a panel of b, if it has more than its
 // elements); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number of rows of a for which b is
-// read in place; 0: it is always packed); for columns.h optionally Square; and
+// read in place; 0: it is always packed); for columns.h optionally Square; optionally kPacksOnTheWay, with
+//   multiplyPacking(a, b, ldb, panel, k, rows, first, tile, ahead): multiply() by a whole panel that is k
+//   rows of bf16 in memory, which it packs to `panel` as packB() would
+// and
 //   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
 //   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() about
 //   every kFetchEvery elements of the sum.
@@ -116,6 +119,8 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 //   meanwhile prefetches the panel that begins at `ahead`, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
 //   unit(): the Unit, if that is not constructed without arguments
+//   optionally kInterleavesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
+//   strideB() apart unless liesTransposed()
 // and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
 
 // Of a packed part of a panel of b.
@@ -157,6 +162,28 @@ Lines linesAfter(const Source& source, int32_t col, int32_t n, int32_t end, int3
   return last ? Lines() : source.linesB(0, k1);
 }
 
+// Whether the first group of rows may pack a whole panel while it multiplies by it.
+template <class Unit, class Source>
+constexpr bool kPacksOnTheWay = requires {
+  Unit::kPacksOnTheWay;
+  Source::kInterleavesOnly;
+};
+template <class Unit, class Source>
+bool canPackOnTheWay(const Source& source) {
+  if constexpr (kPacksOnTheWay<Unit, Source>)
+    return !source.liesTransposed();
+  else
+    return false;
+}
+
+template <class Unit, class Source>
+void multiplyPacking(Unit& unit, const Source& source, const typename Unit::Element* a, int32_t col,
+                     int32_t k0, int32_t k, int32_t rows, bool first, typename Unit::Element* panel,
+                     typename Unit::Sum* tile, Ahead& ahead) {
+  if constexpr (kPacksOnTheWay<Unit, Source>)
+    unit.multiplyPacking(a, source.sourceB(col, k0), source.strideB(), panel, k, rows, first, tile, ahead);
+}
+
 // Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
 template <class Unit, class Source>
 void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, int32_t n, int32_t k0,
@@ -180,10 +207,10 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
       const int32_t length = smaller(Unit::kKPart, k - at);
       const bool first = k0 + at == 0, ends = at + length >= k;
       const Element* panelB = source.readyB(col, k0 + at);
-      if (panelB == nullptr) {
-        if (length > 0) source.packB(col, cols, k0 + at, length, b, nullptr);
-        panelB = b;
-      }
+      const bool packs = panelB == nullptr && length > 0;
+      const bool packsOnTheWay = packs && cols == Unit::kNr && canPackOnTheWay<Unit>(source);
+      if (packs && !packsOnTheWay) source.packB(col, cols, k0 + at, length, b, nullptr);
+      if (panelB == nullptr) panelB = b;
       Ahead ahead = {linesAfter<Unit>(source, col, n, k0 + at + length, k0, k0 + k, last), {}};
       ahead.b.spreadOver(groups * (length / Unit::kFetchEvery));
       if (groups == 1) ahead.b.areUsedOnce();
@@ -194,7 +221,10 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
         if (!last && ends && col + Unit::kNr >= n) source.fetchA(row + from, groupRows, k0 + k);
         if (last && ends) ahead.c = nextOfC<Unit>(source, row + from, row, row + rows, col, n);
         ahead.c.spreadOver(length / Unit::kFetchEvery);
-        unit.multiply(partA, panelB, length, groupRows, cols, first, tile, ahead);
+        if (packsOnTheWay && from == 0)
+          multiplyPacking(unit, source, partA, col, k0 + at, length, groupRows, first, b, tile, ahead);
+        else
+          unit.multiply(partA, panelB, length, groupRows, cols, first, tile, ahead);
         if (last && ends) source.store(row + from, groupRows, col, cols, tile);
         partA += int64_t{Unit::kMr} * Unit::kAStride;
         tile += tileStride;

@@ -122,6 +122,12 @@ struct GmmSource {
   }
 };
 
+// The numbers are multiplied as they lie in memory.
+template <class Unit, class Pack>
+struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
+  static constexpr bool kInterleavesOnly = true;
+};
+
 // b has codes, which become bf16 numbers as they are packed.
 template <class Unit, class Pack, class B>
 struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
@@ -203,6 +209,8 @@ struct WeightGradSource {
   const bool streams = canStream();
 
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
+  static bool liesTransposed() { return false; }
+  int64_t strideB() const { return args.b.ld; }
   Lines linesB(int32_t col, int32_t k0) const {
     if (sharesLines<B>(col)) return {};
     return linesOf(sourceB(col, k0), args.b.ld, smaller(Unit::kKPart, args.rows - k0),
@@ -267,6 +275,11 @@ struct WeightGradSource {
     else
       roundRow(from, count, to);
   }
+};
+
+template <class Unit, class Pack>
+struct PlainWeightGradSource : WeightGradSource<Unit, Pack> {
+  static constexpr bool kInterleavesOnly = true;
 };
 
 // Rows of a, of b or of both are gathered as they are packed.
@@ -446,7 +459,7 @@ void gmmBy(const GmmArgs& args) {
     gmmBy<Unit, Pack>(withGathered<Unit>(args));
     return;
   }
-  const GmmSource<Unit, Pack, BFloat16, BFloat16> source{args};
+  const PlainGmmSource<Unit, Pack> source{{args}};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
 }
@@ -517,7 +530,7 @@ void weightGradBy(const GmmWeightGradArgs& args) {
     if (source.streams) fenceStreams();  // the caller's signals come after the result
   };
   if (args.rowsA || args.rowsB) return run(GatheredWeightGradSource<Unit, Pack>{{args}});
-  if (!isRounded(args.roundA, args.roundB)) return run(WeightGradSource<Unit, Pack>{args});
+  if (!isRounded(args.roundA, args.roundB)) return run(PlainWeightGradSource<Unit, Pack>{{args}});
   const GmmWeightGradArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
   if (args.a.type != DType::kBF16)
     return run(RoundedWeightGradSource<Unit, Pack, uint8_t, BFloat16>{{scaled}});

@@ -17,11 +17,12 @@ struct DotAvx512 {
   using Element = uint16_t;
   using Sum = float;
   using Vector = __m512;
-  static constexpr int32_t kKc = 512;
+  static constexpr int32_t kKc = 1024;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;
   static constexpr int32_t kFetchWords = 8;
   static constexpr bool kHalves = false;
+  static constexpr bool kPacksOnTheWay = true;
 
   static Vector start(const Element*, int32_t, Vector before) { return before; }
   static Vector add(Vector sum, __m512i column, __m512i row) {
