@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/cpu/square.h"
 #include "ops/cpu/unroll.h"
 #include "runtime/base/dtype.h"
 
@@ -21,12 +22,12 @@ class InterleavedRows {
   // Pairs of the next two rows, or of the last one and zeros.
   SLUICE_UNROLLED void next(__m512i (&column)[4]) {
     alignas(64) static constexpr BFloat16 kZeros[64] = {};
-    const BFloat16* const odd = left_ > 1 ? from_ + stride_ : kZeros;
+    const BFloat16* const oddRow = left_ > 1 ? from_ + stride_ : kZeros;
     unroll<2>([&](auto h) SLUICE_UNROLLED {
-      const __m512i upper = _mm512_loadu_si512(from_ + h.value * 32);
-      const __m512i lower = _mm512_loadu_si512(odd + h.value * 32);
-      column[2 * h.value] = _mm512_permutex2var_epi16(upper, firstHalves(), lower);
-      column[2 * h.value + 1] = _mm512_permutex2var_epi16(upper, secondHalves(), lower);
+      const __m512i even = _mm512_loadu_si512(from_ + h.value * 32);
+      const __m512i odd = _mm512_loadu_si512(oddRow + h.value * 32);
+      column[2 * h.value] = firstPairs(even, odd);
+      column[2 * h.value + 1] = secondPairs(even, odd);
     });
     unroll<4>([&](auto v) SLUICE_UNROLLED { _mm512_storeu_si512(panel_ + v.value * 32, column[v.value]); });
     from_ += 2 * stride_;
@@ -35,12 +36,6 @@ class InterleavedRows {
   }
 
  private:
-  static __m512i firstHalves() {
-    return _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5,
-                            36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-  }
-  static __m512i secondHalves() { return _mm512_add_epi16(firstHalves(), _mm512_set1_epi16(16)); }
-
   const BFloat16* from_;
   int64_t stride_;
   int32_t left_;

@@ -31,13 +31,18 @@ struct PackBf16 {
   // dst[i][r] = src[r][i] * scale[r] for i < rows, r < k.
   static void transposeScaled(const BFloat16* src, int64_t ld, const float* scale, int32_t rows, int32_t k,
                               Element* dst) {
-    alignas(64) uint32_t square[kSquare][kSquare];
+    alignas(64) uint32_t squares[2][kSquare][kSquare];
+    constexpr int32_t kColumns = 2 * kSquare;  // a cache line, so that each is read once
     for (int32_t r = 0; r < k; r += 2 * kSquare) {
       const float* const scaleHere = scale == nullptr ? nullptr : scale + r;
-      for (int32_t i = 0; i < rows; i += kSquare) {
-        pairSquare(src + r * ld + i, ld, scaleHere, smaller(kSquare, rows - i), smaller(2 * kSquare, k - r),
-                   square);
-        transposeSquare(square, sizeof square[0], dst + int64_t{i} * Unit::kAStride + r, Unit::kAStride * 2);
+      const int32_t length = smaller(2 * kSquare, k - r);
+      for (int32_t i = 0; i < rows; i += kColumns) {
+        const BFloat16* const from = src + r * ld + i;
+        for (int32_t j = 0; j < length; ++j) fetchSoon(from + j * ld + 2 * kColumns);
+        pairSquares(from, ld, scaleHere, smaller(kColumns, rows - i), length, squares);
+        for (int32_t h = 0; h < 2 && i + h * kSquare < rows; ++h)
+          transposeSquare(squares[h], sizeof squares[h][0],
+                          dst + int64_t{i + h * kSquare} * Unit::kAStride + r, Unit::kAStride * 2);
       }
     }
   }

@@ -21,13 +21,26 @@ constexpr int32_t kSquare = 16;
 // dst[j][i] = src[i][j] for 16 x 16 words; strides in bytes, no alignment.
 inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64_t dstStride);
 
-// square[p][i] = the pair (src[2p][i] * scale[2p], src[2p + 1][i] * scale[2p + 1]) for 2p < k; rows of the
-// square from k on are zero, and so is the second half of the last pair of an odd k. Columns from `columns`
-// on are not read; the values of the square there only reach rows of the result that are never stored.
-inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
-                       uint32_t (*square)[kSquare]);
+// squares[h][p][i] = the pair (src[2p][j] * scale[2p], src[2p + 1][j] * scale[2p + 1]) of column j = h *
+// kSquare + i for 2p < k; rows of the squares from k on are zero, and so is the second half of the last pair
+// of an odd k. Columns from `columns` on are not read; the values of the squares there only reach rows of the
+// result that are never stored.
+inline void pairSquares(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
+                        uint32_t (*squares)[kSquare][kSquare]);
 
 #if defined(__AVX512BF16__)
+
+// Pairs (even[j], odd[j]) of the columns j from 0 to 15, and from 16 to 31.
+inline __m512i firstPairs(__m512i even, __m512i odd) {
+  const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7,
+                                         38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  return _mm512_permutex2var_epi16(even, order, odd);
+}
+inline __m512i secondPairs(__m512i even, __m512i odd) {
+  const __m512i order = _mm512_set_epi16(63, 31, 62, 30, 61, 29, 60, 28, 59, 27, 58, 26, 57, 25, 56, 24, 55,
+                                         23, 54, 22, 53, 21, 52, 20, 51, 19, 50, 18, 49, 17, 48, 16);
+  return _mm512_permutex2var_epi16(even, order, odd);
+}
 
 // x[j], word i = x[i], word j.
 inline void transposeInPlace(__m512i (&x)[kSquare]) {
@@ -65,29 +78,34 @@ inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64
   for (int i = 0; i < kSquare; ++i) _mm512_storeu_si512(to + i * dstStride, x[i]);
 }
 
-inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
-                       uint32_t (*square)[kSquare]) {
-  // Row r in the low halves of words; vcvtne2ps2bf16 treats denormals as zero, but so does the product.
-  const auto mask = static_cast<__mmask16>((1u << columns) - 1);
+inline void pairSquares(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
+                        uint32_t (*squares)[kSquare][kSquare]) {
+  const auto mask = static_cast<__mmask32>(columns < 32 ? (1u << columns) - 1 : ~0u);
   const auto load = [&](int32_t r) {
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, src + r * ld));
+    return r < k ? _mm512_maskz_loadu_epi16(mask, src + r * ld) : _mm512_setzero_si512();
   };
-  const auto scaled = [&](int32_t r) {
-    return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(load(r), 16)), _mm512_set1_ps(scale[r]));
+  // The columns of a square, each number in the upper half of a word.
+  const auto widened = [](__m256i row) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(row), 16));
   };
+  // Row r in the low halves of words; vcvtne2ps2bf16 treats denormals as zero, but so does the product.
   const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
                                        22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const auto scaled = [&](__m256i even, __m512 byEven, __m256i odd, __m512 byOdd) {
+    return _mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(widened(odd), byOdd),
+                                                                      _mm512_mul_ps(widened(even), byEven)));
+  };
   for (int32_t p = 0; p < kSquare; ++p) {
     const int32_t r = 2 * p;
-    __m512i pairs = _mm512_setzero_si512();
-    if (r < k && scale == nullptr) {
-      pairs = load(r);
-      if (r + 1 < k) pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(load(r + 1), 16));
-    } else if (r < k) {
-      const __m512 odd = r + 1 < k ? scaled(r + 1) : _mm512_setzero_ps();
-      pairs = _mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(odd, scaled(r)));
+    const __m512i even = load(r), odd = load(r + 1);
+    __m512i pairs[2] = {firstPairs(even, odd), secondPairs(even, odd)};
+    if (scale != nullptr && r < k) {
+      const __m512 byEven = _mm512_set1_ps(scale[r]);
+      const __m512 byOdd = r + 1 < k ? _mm512_set1_ps(scale[r + 1]) : _mm512_setzero_ps();
+      pairs[0] = scaled(_mm512_castsi512_si256(even), byEven, _mm512_castsi512_si256(odd), byOdd);
+      pairs[1] = scaled(_mm512_extracti64x4_epi64(even, 1), byEven, _mm512_extracti64x4_epi64(odd, 1), byOdd);
     }
-    _mm512_store_si512(square[p], pairs);
+    for (int h = 0; h < 2; ++h) _mm512_store_si512(squares[h][p], pairs[h]);
   }
 }
 
@@ -100,16 +118,16 @@ inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64
                        static_cast<const char*>(src) + i * srcStride + j * 4, 4);
 }
 
-inline void pairSquare(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
-                       uint32_t (*square)[kSquare]) {
+inline void pairSquares(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
+                        uint32_t (*squares)[kSquare][kSquare]) {
   for (int32_t p = 0; p < kSquare; ++p)
-    for (int32_t i = 0; i < kSquare; ++i) {
+    for (int32_t j = 0; j < 2 * kSquare; ++j) {
       uint32_t half[2] = {0, 0};
-      for (int32_t h = 0; h < 2 && 2 * p + h < k && i < columns; ++h) {
-        const BFloat16 x = src[(2 * p + h) * ld + i];
+      for (int32_t h = 0; h < 2 && 2 * p + h < k && j < columns; ++h) {
+        const BFloat16 x = src[(2 * p + h) * ld + j];
         half[h] = scale == nullptr ? x.bits : roundToBf16(widenBf16(x.bits) * scale[2 * p + h]);
       }
-      square[p][i] = half[0] | half[1] << 16;
+      squares[j / kSquare][p][j % kSquare] = half[0] | half[1] << 16;
     }
 }
 

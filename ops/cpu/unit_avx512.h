@@ -18,7 +18,7 @@ struct DotAvx512 {
   using Sum = float;
   using Vector = __m512;
   static constexpr int32_t kKc = 1024;
-  static constexpr int32_t kAStride = kKc;
+  static constexpr int32_t kAStride = kKc + 32;  // a power of two would share sets of the caches
   static constexpr int32_t kKUnit = 2;
   static constexpr int32_t kFetchWords = 8;
   static constexpr bool kHalves = false;
