@@ -4,6 +4,7 @@ import copy
 import threading
 import types
 import unittest
+from unittest import mock
 
 import sluice_torch
 import torch
@@ -267,6 +268,14 @@ class AutocastTest(unittest.TestCase):
             with fp8_autocast(), self.assertRaisesRegex(ValueError, message):
                 layer(X, ids, weights)
             self.assertTrue(torch.equal(layer(X, ids, weights), before))
+
+
+    def test_steps_in_bf16_do_not_ask_whether_they_repeat_another(self):
+        """Before PyTorch 2.1 the answer takes longer than a small step."""
+        with mock.patch("sluice_torch.moe.is_in_backward", side_effect=AssertionError("asked")):
+            forward(make()).backward(DY)
+            with self.assertRaisesRegex(AssertionError, "asked"):
+                forward(make(precision="fp8", recipe="delayed"))
 
 
 if __name__ == "__main__":

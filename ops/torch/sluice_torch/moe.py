@@ -381,7 +381,7 @@ class MoE(Preparable, Reports, torch.nn.Module):
             shares = delayed.reduce and shape.ranks > 1 and (shape.tp > 1 or self.places is not None)
             group = self._group if shares else None
             sharers = scaling.Sharers(group, fp8_group, self.local_experts, shape.experts, self.places is not None)
-        return self._scales.begin(shape.precision, sharers, operands[:2], training, is_in_backward())
+        return self._scales.begin(shape.precision, sharers, operands[:2], training, is_in_backward)
 
     def _weights(self) -> list[torch.Tensor]:
         """The program's weights, in the order of _weight_names()."""

@@ -121,11 +121,13 @@ class Scales:
         """Amaxes [E, 1] of weights [E, out, in], by their names in the layer, or [1, 1] of [out, in]."""
         return [self._weights.of(name, weight) for name, weight in named.items()]
 
-    def begin(self, precision: Precision, sharers: Sharers | None, given, training: bool, repeats: bool) -> "Step":
+    def begin(self, precision: Precision, sharers: Sharers | None, given, training: bool, asks_repeats) -> "Step":
         """A step whose forward gets the tensors `given`. A forward in `training` adds to histories, and so does its backward.
-        One that `repeats` another does not, and its scales are those of the last forward that got the same tensors."""
+        One that repeats another does not, and its scales are those of the last forward that got the same tensors:
+        asks_repeats() -> bool, which takes as long as a small step with PyTorch before 2.1, is called if it matters."""
         if precision.delayed is None:
             return Step(self, precision)
+        repeats = asks_repeats()
         key = tuple(map(_fingerprint, given))
         with _guard:
             basis = Basis({name: history.used for name, history in self._histories.items()})

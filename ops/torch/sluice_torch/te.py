@@ -211,7 +211,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         if delayed is not None:
             group = self._group if delayed.reduce and shape.tp > 1 else None
             sharers = scaling.Sharers(group, fp8_group, [0], 1)
-        return self._scales.begin(shape.precision, sharers, (rows,), self.training, is_in_backward())
+        return self._scales.begin(shape.precision, sharers, (rows,), self.training, is_in_backward)
 
     def _program(self, shape: LinearShape, x, weight, bias, accumulate: bool) -> tuple:
         """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
