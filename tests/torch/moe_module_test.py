@@ -26,7 +26,28 @@ for path in sys.argv[1:]:
 """
 
 
+def asks_for_huge_pages(tensor):
+    """Whether the mapping of the tensor's memory has the flag of that request."""
+    middle, inside = tensor.data_ptr() + tensor.numel() * tensor.element_size() // 2, False
+    with open("/proc/self/smaps", encoding="utf-8") as maps:
+        for line in maps:
+            bounds = line.split()[0].split("-")
+            if len(bounds) == 2:
+                inside = int(bounds[0], 16) <= middle < int(bounds[1], 16)
+            elif inside and line.startswith("VmFlags:"):
+                return "hg" in line.split()
+    raise AssertionError("the memory of the tensor is not mapped")
+
+
 class ModuleTest(MoETest):
+    @unittest.skipUnless(os.path.exists("/sys/kernel/mm/transparent_hugepage"), "this system has no huge pages")
+    def test_large_weights_are_in_memory_that_may_have_huge_pages(self):
+        for options in ({}, {"weights": "int8"}):
+            layer = sluice_torch.MoE(1024, 512, 8, 2, threads=1, **options)
+            for name in ("gate_up_weight", "down_weight"):
+                self.assertTrue(asks_for_huge_pages(getattr(layer, name)), name)
+        self.assertFalse(asks_for_huge_pages(torch.zeros(8 << 20)))  # what no one asked for
+
     def test_a_state_dict_brings_the_layer_back(self):
         first, second, batch = make(seed=1), make(seed=2), Batch()
         self.assertEqual(list(first.state_dict()), ["gate_up_weight", "down_weight"])

@@ -15,6 +15,7 @@ from .operands import DTYPES, PendingForward, operands_of
 from .precision import BF16, precision_of
 from .preparing import Preparable
 from .reporting import Reports
+from .tensors import empty_weight
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
@@ -160,13 +161,13 @@ class MoE(Preparable, Reports, torch.nn.Module):
 
     def _add_weight(self, name: str, sizes: tuple, dtype: torch.dtype):
         if not self.shape.has_codes:
-            self.register_parameter(name, torch.nn.Parameter(torch.empty(sizes, dtype=dtype)))
+            self.register_parameter(name, torch.nn.Parameter(empty_weight(sizes, dtype=dtype)))
             return
         *rows, length = sizes
         if self.shape.bits == 8:
-            made = {name: torch.empty(sizes, dtype=torch.int8)}
+            made = {name: empty_weight(sizes, dtype=torch.int8)}
         else:
-            made = {name: torch.empty(*rows, length // 2, dtype=torch.uint8)}
+            made = {name: empty_weight(*rows, length // 2, dtype=torch.uint8)}
         for each in self.shape.beside(name):
             made[each] = torch.empty(*rows, self.shape.scales_along(length))
         for each, tensor in made.items():

@@ -22,7 +22,7 @@ from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
 from .precision import BF16, precision_of
 from .reporting import Reports
-from .tensors import as_stored
+from .tensors import as_stored, empty_weight
 
 _DTYPES = (torch.bfloat16, torch.float32)
 
@@ -107,7 +107,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         shape = self.shape
         self.master_weight = None
         if allocate:
-            self.weight = torch.nn.Parameter(torch.empty(shape.outs_here, shape.ins_here, dtype=dtype))
+            self.weight = torch.nn.Parameter(empty_weight(shape.outs_here, shape.ins_here, dtype=dtype))
             if initialise:
                 whole = self._initial(init_method, dtype)
                 with torch.no_grad():
