@@ -269,7 +269,6 @@ class AutocastTest(unittest.TestCase):
                 layer(X, ids, weights)
             self.assertTrue(torch.equal(layer(X, ids, weights), before))
 
-
     def test_steps_in_bf16_do_not_ask_whether_they_repeat_another(self):
         """Before PyTorch 2.1 the answer takes longer than a small step."""
         with mock.patch("sluice_torch.moe.is_in_backward", side_effect=AssertionError("asked")):
