@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/torch/errors.h"
+#include "ops/torch/framework_threads.h"
 #include "ops/torch/tensors.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
@@ -42,8 +43,10 @@ Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeo
       transport_(std::move(transport)) {
   DeviceMaker maker = valueOf(findDevice(device, 1));
   const StepGuard guard(device_);
-  workspace_ = valueOf(Workspace::create(
-      *transport_, {.threads = static_cast<int>(threads), .pin = true, .device = std::move(maker)}));
+  workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads),
+                                                       .pin = true,
+                                                       .device = std::move(maker),
+                                                       .callers = frameworkThreads()}));
 }
 
 void Ranks::checkOnCpu(std::string_view what) const {

@@ -26,7 +26,8 @@ struct Context::Impl {
     std::shared_ptr<const WorkMemory> memory;
     uint64_t ticket = 0;
     int64_t common = 0;
-    std::shared_ptr<StreamMark> mark;  // of the caller's stream at the request; null: it has none
+    std::shared_ptr<StreamMark> mark = {};  // of the caller's stream at the request; null: it has none
+    Team* callers = nullptr;                // of a step that runs in the thread that asks for it
   };
 
   Impl(Program of, Transport& by, const ContextOptions& with, std::shared_ptr<Workspace> in, uint32_t place,

@@ -68,7 +68,7 @@ Expected<Context::Impl::QueuedRun> Context::Impl::ask(EntryId entry, SavedSet se
   if (Status there = area().ensureMemory(); !there) return fail(rank->explain(there.error()));
   auto saved = rank->savedState(set.value);
   if (!saved) return fail(saved.error());
-  return QueuedRun{entry, *saved, area().memory, area().turns.take(), 0, nullptr};
+  return QueuedRun{entry, *saved, area().memory, area().turns.take()};
 }
 
 // In the order of the caller's stream, if it has one. The caller must have the turn.
@@ -99,7 +99,8 @@ Status Context::Impl::stepInOrder(const QueuedRun& asked, const std::vector<Boun
                             asked.memory.get(),
                             area().meeting.get(),
                             &tensors,
-                            asked.common};
+                            asked.common,
+                            asked.callers};
   auto step = rank->bindStep(request, options.timeoutSeconds);
   const int64_t bound = monotonicNanoseconds();
   if (!step) return fail(explainFailure(asked, {begin, bound, bound}, step.error()));
@@ -186,6 +187,7 @@ Status Context::run(std::string_view name, SavedSet saved, int64_t common) {
   if (!asked) return asked.error();
   asked->common = common;
   asked->mark = *mark;
+  asked->callers = impl_->area().callers;
   Turns& turns = impl_->area().turns;
   turns.await(asked->ticket);
   Status status = impl_->step(*asked, impl_->bound);

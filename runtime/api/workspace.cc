@@ -16,15 +16,18 @@ Status checkThreads(int threads) {
                            kMostThreads)};
 }
 
-Workspace::Impl::Impl(Transport& of, std::unique_ptr<Device> started)
-    : memory(std::make_shared<const WorkMemory>()), transport(of), device(std::move(started)) {}
+Workspace::Impl::Impl(Transport& of, std::unique_ptr<Device> started, Team* lent)
+    : memory(std::make_shared<const WorkMemory>()),
+      transport(of),
+      device(std::move(started)),
+      callers(lent) {}
 
 Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::make(Transport& transport,
                                                                  const WorkspaceOptions& options) {
   auto device = options.device ? options.device(transport)
                                : CpuDevice::start(transport, {options.threads, options.pin});
   if (!device) return device.error();
-  return std::make_unique<Impl>(transport, std::move(*device));
+  return std::make_unique<Impl>(transport, std::move(*device), options.callers);
 }
 
 Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::makeFor(const Plan& plan, const LoadOptions& load,
@@ -33,7 +36,7 @@ Expected<std::unique_ptr<Workspace::Impl>> Workspace::Impl::makeFor(const Plan& 
   auto device = options.device ? options.device(transport)
                                : CpuDevice::startFor(plan, load, transport, {options.threads, options.pin});
   if (!device) return device.error();
-  return std::make_unique<Impl>(transport, std::move(*device));
+  return std::make_unique<Impl>(transport, std::move(*device), options.callers);
 }
 
 Workspace::Impl::~Impl() {

@@ -24,6 +24,10 @@ struct WorkspaceOptions {
   bool pin = true;  // bind workers to cores that no other process has claimed, if there are enough
   // What runs the tasks, instead of CPU threads; `threads` and `pin` then do not matter. Null: CPU threads.
   DeviceMaker device = {};
+  // Threads of the caller, which outlive the workspace. A step that runs in the thread that asks for it,
+  // which excludes submitted ones, uses them instead of workers of its own, where there are as many at that
+  // moment: two sets of threads for the same cores keep each other waiting. Null: none.
+  Team* callers = nullptr;
 };
 
 // Worker threads, which workspaces of a process share in turn (worker_pool.h), and memory whose content is

@@ -27,7 +27,7 @@ struct Workspace::Impl {
   static Expected<std::unique_ptr<Impl>> make(Transport& transport, const WorkspaceOptions& options);
   static Expected<std::unique_ptr<Impl>> makeFor(const Plan& plan, const LoadOptions& load,
                                                  Transport& transport, const WorkspaceOptions& options);
-  Impl(Transport& transport, std::unique_ptr<Device> device);
+  Impl(Transport& transport, std::unique_ptr<Device> device, Team* callers);
   ~Impl();
 
   // A thread that requests a step holds `asking` from its first look at the memory until it has its ticket,
@@ -77,6 +77,7 @@ struct Workspace::Impl {
   const Origin origin;
   Transport& transport;
   const std::unique_ptr<Device> device;
+  Team* const callers;
 
  private:
   void runQueue();

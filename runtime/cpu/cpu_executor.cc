@@ -28,7 +28,7 @@ size_t CpuExecutor::scratchBytes() const {
                                                                      : scratchStride_ * count;
 }
 
-Status CpuExecutor::prepare(std::span<const BoundTensor> bound) {
+Status CpuExecutor::prepare(std::span<const BoundTensor> bound, Team* /*callers*/) {
   panels_.bind(bound);
   return panels_.beginStep();
 }

@@ -21,7 +21,7 @@ namespace sluice {
 class CpuExecutor : public Executor {
  public:
   size_t scratchBytes() const final;
-  Status prepare(std::span<const BoundTensor> bound) override;
+  Status prepare(std::span<const BoundTensor> bound, Team* callers) override;
   Expected<int64_t> run(const Step& step, const RunOptions& options) final;
   PackedWeights packedWeights() const final { return panels_.packed(); }
 
@@ -57,15 +57,19 @@ class SerialExecutor final : public CpuExecutor {
 
 // Workers that try the head of every lane they serve, in priority order.
 //
-// Each step leases them, from its prepare() on, from the pool of the device, which outlives this.
+// They are threads of the caller where it lends as many. Otherwise each step leases them, from its prepare()
+// on, from the pool of the device, which outlives this.
 class ParallelExecutor final : public CpuExecutor {
  public:
   ParallelExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes,
                    WorkerPool& pool);
 
   int workers() const override { return threads_; }
-  Status prepare(std::span<const BoundTensor> bound) override;
-  void release() override { workers_.reset(); }
+  Status prepare(std::span<const BoundTensor> bound, Team* callers) override;
+  void release() override {
+    callers_ = nullptr;
+    leased_.reset();
+  }
 
  private:
   // What the workers of a run share.
@@ -76,6 +80,8 @@ class ParallelExecutor final : public CpuExecutor {
   };
 
   Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) override;
+  Status lease();
+  Status runWorkers(const Run& run);
   void work(const Run& run, int worker);
   void makeRoom(const Step& step, TraceRecorder& trace);
   void abort(const Run& run, const LaneCursor& waiting, int left) const;
@@ -83,7 +89,8 @@ class ParallelExecutor final : public CpuExecutor {
   std::string failure(const Step& step) const;
 
   WorkerPool& pool_;
-  WorkerPool::Lease workers_;  // null between steps
+  Team* callers_ = nullptr;   // of the step; null: it does not use them
+  WorkerPool::Lease leased_;  // of the step; null: it does not use any
   int threads_;
   LaneProgress progress_;
   std::vector<std::vector<LaneCursors>> cursors_;  // [worker][entry]

@@ -1,9 +1,12 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 #include <numeric>
 
 #include "runtime/cpu/backoff.h"
 #include "runtime/cpu/cpu_executor.h"
+#include "runtime/cpu/default_arithmetic.h"
 #include "runtime/exec/report.h"
 
 namespace sluice {
@@ -24,15 +27,36 @@ ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::Ke
 }
 
 // Here, and not in run(), so that a step for which no workers can be started is refused at all ranks.
-Status ParallelExecutor::prepare(std::span<const BoundTensor> bound) {
-  if (Status ready = CpuExecutor::prepare(bound); !ready) return ready;
-  try {
-    auto leased = pool_.lease();
-    if (!leased) return leased.error();
-    workers_ = std::move(*leased);
-  } catch (const std::bad_alloc&) {
-    return Error{"out of memory"};
-  }
+Status ParallelExecutor::prepare(std::span<const BoundTensor> bound, Team* callers) {
+  if (Status ready = CpuExecutor::prepare(bound, callers); !ready) return ready;
+  if (!callers || !callers->has(threads_)) return lease();
+  callers_ = callers;
+  return {};
+}
+
+Status ParallelExecutor::lease() try {
+  auto leased = pool_.lease();
+  if (!leased) return leased.error();
+  leased_ = std::move(*leased);
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error{"out of memory"};
+}
+
+Status ParallelExecutor::runWorkers(const Run& run) {
+  struct Job {
+    ParallelExecutor* executor;
+    const Run* run;
+  } job{this, &run};
+  const auto work = [](void* context, int worker) {
+    const auto* job = static_cast<const Job*>(context);
+    job->executor->work(*job->run, worker);
+  };
+  if (callers_ && callers_->run(threads_, work, &job)) return {};
+  // the caller has fewer threads than it said: the other ranks wait for this one already
+  if (!leased_)
+    if (Status leased = lease(); !leased) return leased;
+  leased_->run(threads_, work, &job);
   return {};
 }
 
@@ -43,17 +67,8 @@ Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptio
     makeRoom(step, *trace);
     run.begin = trace->clock().ticks();
   }
-  struct Job {
-    ParallelExecutor* executor;
-    const Run* run;
-  } job{this, &run};
-  workers_->run(
-      threads_,
-      [](void* context, int worker) {
-        auto* job = static_cast<Job*>(context);
-        job->executor->work(*job->run, worker);
-      },
-      &job);
+  if (Status ran = runWorkers(run); !ran)
+    step.transport->abort(fmt::format("rank {}: {}", step.rank, ran.error().message));
   release();
   if (step.transport->isAborted()) {
     if (trace) recordNext(step, *trace);
@@ -87,6 +102,7 @@ void ParallelExecutor::recordNext(const Step& step, TraceRecorder& trace) const 
 }
 
 void ParallelExecutor::work(const Run& run, int worker) {
+  const DefaultArithmetic alike;
   const CpuStep& step = run.step;
   LaneCursors& cursors = cursors_[worker][step.entry.value];
   std::byte* const scratch = scratchOf(run.options, worker);

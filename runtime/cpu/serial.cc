@@ -4,6 +4,7 @@
 
 #include "runtime/cpu/backoff.h"
 #include "runtime/cpu/cpu_executor.h"
+#include "runtime/cpu/default_arithmetic.h"
 #include "runtime/exec/report.h"
 #include "runtime/program/words.h"
 
@@ -70,6 +71,7 @@ size_t countTasks(const Step& step) {
 }  // namespace
 
 Expected<int64_t> SerialExecutor::runTasks(const CpuStep& step, const RunOptions& options) {
+  const DefaultArithmetic alike;
   if (options.trace) options.trace->worker(0).makeRoom(2 * countTasks(step));
   WorkerTrace trace(options.trace, step, 0);
   std::byte* const scratch = scratchOf(options, 0);

@@ -26,6 +26,7 @@
 
 namespace sluice {
 
+class Team;
 class TraceRecorder;
 
 // Memory at this rank. A value whose copies share it; the last one frees it. Where the device is not the
@@ -75,8 +76,9 @@ class Executor {
 
   // Called before the meeting of a step with what is bound, by buffer. Here a device notices a binding that
   // changed: it packs a weight anew, or makes a descriptor of it; and it takes what several devices share.
-  // Error: this rank refuses the step.
-  virtual Status prepare(std::span<const BoundTensor> bound) = 0;
+  // `callers`: threads that the calling thread lends until run() has returned; null: none. Error: this rank
+  // refuses the step.
+  virtual Status prepare(std::span<const BoundTensor> bound, Team* callers) = 0;
 
   // Gives back what prepare() took, as run() does at its end.
   virtual void release() {}

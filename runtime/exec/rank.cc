@@ -293,7 +293,7 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
   if (routing != entry) sizes.tokens = saved.tables[routing.value].tokens;
   Status own = checkBound(request, sizes);
   if (own) own = checkSaved(request, sizes);
-  if (own) own = executor_->prepare(*request.bound);
+  if (own) own = executor_->prepare(*request.bound, request.callers);
   if (own) own = route(request, sizes.tokens);
   StepOffer offer = offerOf(request, sizes, own);
   if (Status all = meet(request, offer, timeoutSeconds); !all) return all;

@@ -31,6 +31,7 @@ struct StepRequest {
   Meeting* meeting = nullptr;                       // of the workspace
   const std::vector<BoundTensor>* bound = nullptr;  // by buffer
   int64_t common = 0;                               // StepOffer::common
+  Team* callers = nullptr;                          // Executor::prepare()
 };
 
 class RankState {

@@ -22,7 +22,7 @@ class GpuExecutor final : public Executor {
 
   int workers() const override { return backend_.blocks(); }
   size_t scratchBytes() const override { return 0; }
-  Status prepare(std::span<const BoundTensor> bound) override {
+  Status prepare(std::span<const BoundTensor> bound, Team* /*callers*/) override {
     staging_.bind(bound);
     return {};
   }

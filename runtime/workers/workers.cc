@@ -37,7 +37,8 @@ Workers::~Workers() {
   for (const int unit : units_) claims_.release(unit);
 }
 
-void Workers::run(int workers, void (*job)(void* context, int worker), void* context) {
+bool Workers::run(int workers, void (*job)(void* context, int worker), void* context) {
+  if (!has(workers)) return false;
   std::unique_lock lock(mutex_);
   job_ = job;
   context_ = context;
@@ -45,6 +46,7 @@ void Workers::run(int workers, void (*job)(void* context, int worker), void* con
   ++generation_;
   wake_.notify_all();
   done_.wait(lock, [&] { return running_ == 0; });
+  return true;
 }
 
 void Workers::work(int worker) {

@@ -13,25 +13,26 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/workers/core_claims.h"
+#include "runtime/workers/team.h"
 
 namespace sluice {
 
-class Workers {
+class Workers final : public Team {
  public:
   // Each worker is bound to one of `units` that no other process has claimed, earlier ones first. If none is
   // left, a worker is not bound and runs wherever the caller may. Error: the system cannot start one of them;
   // then all are ended.
   static Expected<std::unique_ptr<Workers>> start(int count, std::span<const int> units = {},
                                                   CoreClaims& claims = CoreClaims::ofMachine());
-  ~Workers();
+  ~Workers() override;
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
   int count() const { return static_cast<int>(threads_.size()); }
 
-  // Calls job(context, worker) on every worker, or on the first `workers`, and returns when all are done.
-  void run(void (*job)(void* context, int worker), void* context) { run(count(), job, context); }
-  void run(int workers, void (*job)(void* context, int worker), void* context);
+  bool has(int workers) const override { return workers <= count(); }
+  bool run(void (*job)(void* context, int worker), void* context) { return run(count(), job, context); }
+  bool run(int workers, void (*job)(void* context, int worker), void* context) override;
 
  private:
   explicit Workers(CoreClaims& claims) : claims_(claims) {}

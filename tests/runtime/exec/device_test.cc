@@ -133,7 +133,7 @@ class HollowExecutor final : public Executor {
 
   int workers() const override { return 1; }
   size_t scratchBytes() const override { return 12345; }
-  Status prepare(std::span<const BoundTensor> bound) override {
+  Status prepare(std::span<const BoundTensor> bound, Team* /*callers*/) override {
     // no assertion: ranks are threads, and Catch2 counts assertions of one
     if (bound.size() != plan_->program().buffers.size()) return Error{"not every buffer has a binding"};
     return refusal_.empty() ? Status() : Status(Error{refusal_});
