@@ -16,13 +16,13 @@ constexpr int kYieldLooks = 40;
 constexpr int64_t kLongestPark = 100'000'000;  // ns; an abort is noticed after this time at the latest
 constexpr int64_t kMostGrace = 100'000'000;    // ns per segment
 
-void pause() {
+}  // namespace
+
+void Backoff::pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
-
-}  // namespace
 
 bool Backoff::wait(uint32_t epoch, int32_t segment) {
   ++looks_;

@@ -16,6 +16,9 @@ class Backoff {
   Backoff(Doorbell& doorbell, double timeoutSeconds)
       : doorbell_(doorbell), timeout_(limitNanoseconds(timeoutSeconds)) {}
 
+  // Between two polls of a loop that is short.
+  static void pause();
+
   // Call it after running a task: the next wait starts anew.
   void reset() {
     if (looks_ == 0) return;

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +57,10 @@ class SerialExecutor final : public CpuExecutor {
   Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) override;
 };
 
-// Workers that try the head of every lane they serve, in priority order.
+// Workers that try the head of every lane they serve, in priority order. A worker that finds none ready takes
+// the head of a lane that another one serves: cores of one machine are not equally fast, and rows are not
+// dealt evenly. Waits are for heads of its own lanes only; when these have ended, it leaves as soon as it
+// finds no other task that is ready.
 //
 // They are threads of the caller where it lends as many. Otherwise each step leases them, from its prepare()
 // on, from the pool of the device, which outlives this.
@@ -76,13 +81,36 @@ class ParallelExecutor final : public CpuExecutor {
   struct Run {
     const CpuStep& step;
     const RunOptions& options;
+    uint64_t number = 0;
     int64_t begin = 0;  // in ticks, where there is a trace
+  };
+
+  // What a worker serves, and other workers may take tasks from. Aligned so that no two workers write one
+  // cache line.
+  struct alignas(64) Share {
+    std::mutex mutex;
+    uint64_t run = 0;                  // the last run that began to serve it
+    std::vector<LaneCursors> entries;  // by entry
+    std::optional<Task> task;          // that the worker runs
+  };
+
+  // What a worker finds.
+  struct Look {
+    std::optional<LaneCursor> head;  // to run now; its lane is behind it already
+    bool helps = false;              // it is in a lane of another worker
+    bool anyLeft = false;            // in the worker's own lanes
   };
 
   Expected<int64_t> runTasks(const CpuStep& step, const RunOptions& options) override;
   Status lease();
   Status runWorkers(const Run& run);
   void work(const Run& run, int worker);
+  static LaneCursors& begun(const Run& run, Share& share);
+  static Look take(const Run& run, Share& from);
+  Look lookFor(const Run& run, int worker, int other);
+  std::optional<LaneCursor> earliest(const Run& run, int worker);
+  bool isDone(const Task& task) const;
+  int64_t mostTasks(const Step& step, int worker) const;
   void makeRoom(const Step& step, TraceRecorder& trace);
   void abort(const Run& run, const LaneCursor& waiting, int left) const;
   void recordNext(const Step& step, TraceRecorder& trace) const;
@@ -93,9 +121,10 @@ class ParallelExecutor final : public CpuExecutor {
   WorkerPool::Lease leased_;  // of the step; null: it does not use any
   int threads_;
   LaneProgress progress_;
-  std::vector<std::vector<LaneCursors>> cursors_;  // [worker][entry]
-  std::vector<int64_t> tasks_;                     // by worker
-  std::vector<int64_t> ends_;                      // by worker, where there is a trace
+  std::vector<std::unique_ptr<Share>> shares_;  // by worker
+  uint64_t runs_ = 0;
+  std::vector<int64_t> tasks_;  // by worker
+  std::vector<int64_t> ends_;   // by worker, where there is a trace
 };
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <numeric>
 
@@ -10,6 +11,13 @@
 #include "runtime/exec/report.h"
 
 namespace sluice {
+namespace {
+
+// Of a worker whose own lanes have ended, for tasks of others; and one for each of these.
+constexpr int kIdleLooks = 40;
+
+}  // namespace
+
 ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::KernelSet& kernels,
                                    int64_t panelBytes, WorkerPool& pool)
     : CpuExecutor(std::move(of), kernels, panelBytes),
@@ -17,10 +25,9 @@ ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::Ke
       threads_(std::min(pool.count(), countCores(plan().program()))),
       progress_(plan().program()) {
   for (int worker = 0; worker < threads_; ++worker) {
-    std::vector<LaneCursors> entries;
+    shares_.push_back(std::make_unique<Share>());
     for (uint32_t entry = 0; entry < plan().program().entries.size(); ++entry)
-      entries.push_back(cursorsOf(plan(), EntryId{entry}, worker, threads_, progress_));
-    cursors_.push_back(std::move(entries));
+      shares_.back()->entries.push_back(cursorsOf(plan(), EntryId{entry}, worker, threads_, progress_));
   }
   tasks_.resize(threads_);
   ends_.resize(threads_);
@@ -62,7 +69,7 @@ Status ParallelExecutor::runWorkers(const Run& run) {
 
 Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptions& options) {
   TraceRecorder* const trace = options.trace;
-  Run run{step, options};
+  Run run{step, options, ++runs_};
   if (trace) {
     makeRoom(step, *trace);
     run.begin = trace->clock().ticks();
@@ -82,73 +89,135 @@ Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptio
   return std::accumulate(tasks_.begin(), tasks_.end(), int64_t{0});
 }
 
-// A task and the wait before it, and the worker's begin and end.
+// Of its own lanes.
+int64_t ParallelExecutor::mostTasks(const Step& step, int worker) const {
+  int64_t tasks = 0;
+  for (const auto& lane : shares_[worker]->entries[step.entry.value])
+    for (const LaneCursor& cursor : lane) tasks += cursor.maxTasks(step);
+  return tasks;
+}
+
+// A task and the wait before it, for its own tasks and as many of others; and the worker's begin and end.
 void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
-  for (int worker = 0; worker < threads_; ++worker) {
-    int64_t tasks = 0;
-    for (const auto& lane : cursors_[worker][step.entry.value])
-      for (const LaneCursor& cursor : lane) tasks += cursor.maxTasks(step);
-    trace.worker(worker).makeRoom(static_cast<size_t>(2 * tasks + 2));
-  }
+  for (int worker = 0; worker < threads_; ++worker)
+    trace.worker(worker).makeRoom(static_cast<size_t>(4 * mostTasks(step, worker) + 2));
 }
 
 // For an aborted step, after all workers have ended.
 void ParallelExecutor::recordNext(const Step& step, TraceRecorder& trace) const {
-  const auto done = [&](const Task& task) { return progress_.isDone(plan(), task); };
-  for (const auto& entries : cursors_)
-    for (const auto& lane : entries[step.entry.value])
+  const auto done = [&](const Task& task) { return isDone(task); };
+  for (const auto& share : shares_)
+    for (const auto& lane : share->entries[step.entry.value])
       for (const LaneCursor& cursor : lane)
         if (!cursor.done()) trace.addNext(nextTask(step, cursor.task(), cursor.core(), done));
+}
+
+// Of this rank, as far as this thread can observe.
+bool ParallelExecutor::isDone(const Task& task) const {
+  for (const auto& share : shares_) {
+    const std::lock_guard lock(share->mutex);
+    if (share->task == task) return false;
+  }
+  return progress_.isTaken(plan(), task);
+}
+
+// A worker's lanes in this run, which begin with whoever looks at them first. The caller has the lock.
+LaneCursors& ParallelExecutor::begun(const Run& run, Share& share) {
+  LaneCursors& cursors = share.entries[run.step.entry.value];
+  if (share.run == run.number) return cursors;
+  share.run = run.number;
+  for (auto& lane : cursors)
+    for (LaneCursor& cursor : lane) cursor.start(run.step);
+  return cursors;
+}
+
+// Takes the ready head of a worker's lanes. The caller has the lock.
+ParallelExecutor::Look ParallelExecutor::take(const Run& run, Share& from) {
+  Look look;
+  if (LaneCursor* const head = readyHead(begun(run, from), look.anyLeft)) {
+    look.head = *head;
+    head->next(run.step);
+  }
+  return look;
+}
+
+// Finds what the worker runs next, and takes it: a head of its own lanes or, if none is ready, of those of
+// `other`, unless that is itself or busy with them.
+ParallelExecutor::Look ParallelExecutor::lookFor(const Run& run, int worker, int other) {
+  Share& own = *shares_[worker];
+  const std::lock_guard lock(own.mutex);
+  Look look = take(run, own);
+  if (!look.head && other != worker)
+    if (const std::unique_lock theirs(shares_[other]->mutex, std::try_to_lock); theirs) {
+      look.head = take(run, *shares_[other]).head;
+      look.helps = true;
+    }
+  own.task = look.head ? std::optional(look.head->task()) : std::nullopt;
+  return look;
+}
+
+// The head of the worker's lanes that is the earliest in key order; none where the lanes have ended.
+std::optional<LaneCursor> ParallelExecutor::earliest(const Run& run, int worker) {
+  Share& own = *shares_[worker];
+  const std::lock_guard lock(own.mutex);
+  const LaneCursors& cursors = begun(run, own);
+  for (const auto& lane : cursors)
+    for (const LaneCursor& cursor : lane)
+      if (!cursor.done()) return earliestHead(plan(), cursors);
+  return {};
 }
 
 void ParallelExecutor::work(const Run& run, int worker) {
   const DefaultArithmetic alike;
   const CpuStep& step = run.step;
-  LaneCursors& cursors = cursors_[worker][step.entry.value];
   std::byte* const scratch = scratchOf(run.options, worker);
   WorkerTrace trace(run.options.trace, step, worker);
   trace.start(run.begin);
-  for (auto& lane : cursors)
-    for (LaneCursor& cursor : lane) cursor.start(step);
-  tasks_[worker] = 0;
-  int64_t tasks = 0;
+  int64_t tasks = 0, looks = 0, idleLooks = 0;
+  int64_t toHelp = run.options.trace ? mostTasks(step, worker) : std::numeric_limits<int64_t>::max();
   Doorbell& doorbell = step.transport->doorbell();
   Backoff backoff(doorbell, run.options.timeoutSeconds);
   while (!step.transport->isAborted()) {
     // read before the heads are looked at: a signal in between rings, and the park returns at once
     const uint32_t epoch = doorbell.epoch();
-    bool anyLeft = false;
-    if (LaneCursor* head = readyHead(cursors, anyLeft)) {
+    const int other = toHelp > 0 ? static_cast<int>((worker + looks++) % threads_) : worker;
+    const Look look = lookFor(run, worker, other);
+    if (const auto& head = look.head) {
       trace.beginTask(head->task(), head->core(), head->missing());
       runTask(step, head->task(), scratch);
       trace.endTask(head->task(), head->core());
-      head->next(step);
       ++tasks;
+      toHelp -= look.helps ? 1 : 0;
+      idleLooks = 0;
       backoff.reset();
       continue;
     }
-    if (!anyLeft) break;
+    if (!look.anyLeft) {
+      if (++idleLooks > kIdleLooks + threads_) break;
+      Backoff::pause();
+      continue;
+    }
     trace.wait();
-    const LaneCursor& waiting = earliestHead(plan(), cursors);
-    const int32_t segment = plan().verified().order()[waiting.task().family.value].segment;
+    const auto waiting = earliest(run, worker);
+    if (!waiting) continue;  // others have taken what was left
+    const int32_t segment = plan().verified().order()[waiting->task().family.value].segment;
     if (!backoff.wait(epoch, segment)) {
-      abort(run, waiting, -1);
+      abort(run, *waiting, -1);
     } else if (backoff.isParking()) {
-      if (const int left = rankThatLeftOwing(step, waiting.task()); left >= 0) abort(run, waiting, left);
+      if (const int left = rankThatLeftOwing(step, waiting->task()); left >= 0) abort(run, *waiting, left);
     }
   }
   tasks_[worker] = tasks;
-  if (bool anyLeft = false; step.transport->isAborted() && !readyHead(cursors, anyLeft) && anyLeft) {
-    const LaneCursor& head = earliestHead(plan(), cursors);
-    trace.stop(head.task(), head.core(), head.missing());
-  }
+  if (const auto head = earliest(run, worker);
+      head && !isReady(step, head->task()) && step.transport->isAborted())
+    trace.stop(head->task(), head->core(), head->missing());
   if (run.options.trace) ends_[worker] = run.options.trace->clock().ticks();
 }
 
 // Rank `left` has left or, if that is -1, the time limit has passed.
 void ParallelExecutor::abort(const Run& run, const LaneCursor& waiting, int left) const {
   const CpuStep& step = run.step;
-  const auto done = [&](const Task& task) { return progress_.isDone(plan(), task); };
+  const auto done = [&](const Task& task) { return isDone(task); };
   try {
     const std::string core = coreName(step.program(), waiting);
     step.transport->abort(left < 0
@@ -166,14 +235,14 @@ std::string ParallelExecutor::failure(const Step& step) const {
   const auto order = [&](const LaneCursor& c) {
     return std::pair(!waitsForRanks(step, c.task()), plan().verified().order()[c.task().family.value]);
   };
-  for (const auto& entries : cursors_)
-    for (const auto& lane : entries[step.entry.value])
+  for (const auto& share : shares_)
+    for (const auto& lane : share->entries[step.entry.value])
       for (const LaneCursor& cursor : lane)
         if (!cursor.done() && !isReady(step, cursor.task()) && (!first || order(cursor) < order(*first)))
           first = &cursor;
   const Task task = first ? first->task() : Task{};
   return describeAbort(step, first ? &task : nullptr, first ? coreName(step.program(), *first) : "",
-                       [&](const Task& other) { return progress_.isDone(plan(), other); });
+                       [&](const Task& other) { return isDone(other); });
 }
 
 }  // namespace sluice

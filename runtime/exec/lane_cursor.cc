@@ -58,7 +58,7 @@ LanePlace placeOf(const Plan& plan, const Task& task) {
   return place;
 }
 
-bool LaneProgress::isDone(const Plan& plan, const Task& task) const {
+bool LaneProgress::isTaken(const Plan& plan, const Task& task) const {
   const LanePlace place = placeOf(plan, task);
   const auto& progress = progress_[first_[plan.at(task.family).lane.value] + place.core];
   return progress.load(std::memory_order_relaxed) > packProgress(place.window, place.position);

@@ -3,7 +3,7 @@
 //
 // A device deals the cores of a program to its workers: worker w of n serves the cores c with c mod n == w.
 // If matrix and vector cores are separate, vector cores are numbered after matrix cores. The results do not
-// depend on n. A cursor belongs to one worker; that worker writes its progress, and any thread may read it.
+// depend on n. One thread at a time uses a cursor and writes its progress, which any thread may read.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class LaneProgress {
 
   // The progress of the lane's core `core`, counted from its first.
   std::atomic<uint64_t>* at(LaneId lane, int core) { return &progress_[first_[lane.value] + core]; }
-  // Whether the task of this rank has run, as far as this thread can observe.
-  bool isDone(const Plan& plan, const Task& task) const;
+  // Whether the task of this rank has left its lane, to run, as far as this thread can observe.
+  bool isTaken(const Plan& plan, const Task& task) const;
 
  private:
   std::vector<size_t> first_;                    // by lane: index of its first core

@@ -26,6 +26,8 @@ struct Task {
   FamilyId family;
   int64_t slot = 0;  // absolute
   int32_t tile = 0;
+
+  bool operator==(const Task&) const = default;
 };
 
 // A value that refers to data made by bind: valid until the next step of the rank.

@@ -103,19 +103,17 @@ void WorkerTrace::recordBegin(const Task& task, int core, int missing) {
 }
 
 void WorkerTrace::recordWait(SpanKind kind, const Task& task, int core, int missing, int64_t end) {
-  if (waitBegin_ == 0) return;
+  const int64_t begin = std::exchange(waitBegin_, 0);
   const std::vector<EventId>& waits = step_.program().at(task.family).waits;
+  if (begin == 0 || static_cast<size_t>(missing) >= waits.size()) return;
   TraceSpan span = spanOf(task, core);
   span.kind = kind;
-  span.begin = waitBegin_;
+  span.begin = begin;
   span.end = end;
-  if (static_cast<size_t>(missing) < waits.size()) {
-    span.event = waits[missing];
-    span.index = eventIndex(*step_.tables, step_.plan->at(task.family).space, task.slot,
-                            step_.program().at(span.event).space);
-  }
+  span.event = waits[missing];
+  span.index = eventIndex(*step_.tables, step_.plan->at(task.family).space, task.slot,
+                          step_.program().at(span.event).space);
   ring_->add(span);
-  waitBegin_ = 0;
 }
 
 void WorkerTrace::recordEnd(const Task& task, int core) {

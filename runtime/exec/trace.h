@@ -109,7 +109,8 @@ class WorkerTrace {
   void wait() {
     if (ring_ && waitBegin_ == 0) waitBegin_ = clock_->ticks();
   }
-  // `missing` is the index of the wait, of the task's two, that was the last to be found incomplete.
+  // `missing` is the index of the wait, of the task's two, that was the last to be found incomplete. A task
+  // without waits ends no wait: it was ready before, in the lane of another worker.
   void beginTask(const Task& task, int core, int missing) {
     if (ring_) recordBegin(task, core, missing);
   }

@@ -77,7 +77,7 @@ std::string GpuExecutor::failure(const Step& step, StepTables& tables, const Ste
   for (size_t list = 0; list + 1 < tables.lists.size(); ++list)
     for (uint32_t record = tables.lists[list]; record < outcome.heads[list]; ++record)
       if (tables.isFirst[record]) tables.cursors[list].next(step);
-  const auto done = [&](const Task& task) { return progress_.isDone(*plan_, task); };
+  const auto done = [&](const Task& task) { return progress_.isTaken(*plan_, task); };
 
   const LaneCursor* first =
       nullptr;  // the earliest task that is reported to wait, which is nearest to the cause

@@ -251,7 +251,7 @@ std::string SimRank::describeHang(Transport& transport, SimTime now) {
   }
   const std::string message =
       describeWait(step_, first->task(), coreName(step_.program(), *first), secondsOf(now - stuck->since),
-                   [&](const Task& task) { return progress_.isDone(plan_, task); });
+                   [&](const Task& task) { return progress_.isTaken(plan_, task); });
   step_.transport = nullptr;
   return message;
 }

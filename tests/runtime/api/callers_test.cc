@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kWorkers = 3;
 
-// The calling thread and others, which round upwards.
+// The calling thread and others, which round upwards; or the calling thread, which is every worker in turn.
 class UpwardTeam final : public Team {
  public:
   bool has(int workers) const override { return workers <= promised; }
@@ -27,7 +27,8 @@ class UpwardTeam final : public Team {
       job(context, worker);
     };
     std::vector<std::jthread> others;
-    for (int worker = 1; worker < workers; ++worker) others.emplace_back(work, worker);
+    for (int worker = 1; worker < workers; ++worker)
+      isOneThread ? work(worker) : void(others.emplace_back(work, worker));
     work(0);
     roundsUpward = std::fegetround() == FE_UPWARD;
     std::fesetround(before);
@@ -37,6 +38,7 @@ class UpwardTeam final : public Team {
 
   int promised = kWorkers, threads = kWorkers;
   int jobs = 0;
+  bool isOneThread = false;
   bool roundsUpward = false;  // after a job
 };
 
@@ -69,6 +71,13 @@ TEST_CASE("a step runs on the caller's threads, with the same bits however they 
   lent.runBoth();
   CHECK(lent.team.jobs == 2);
   CHECK(lent.team.roundsUpward);
+}
+
+TEST_CASE("the first worker runs the tasks of workers that have not begun") {
+  Lent lent;
+  lent.team.isOneThread = true;
+  for (int step = 0; step < 3; ++step) lent.runBoth();
+  CHECK(lent.team.jobs == 6);
 }
 
 TEST_CASE("a submitted step, or one for which the caller has too few threads, has workers of its own") {
