@@ -27,6 +27,7 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kNr = 64;
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
+  static constexpr int32_t kPartOfVector = 8;  // processors that add 512 bits in two halves save one
   static constexpr int32_t kFetchEvery = Dot::kFetchWords * Dot::kKUnit;
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
@@ -40,17 +41,46 @@ struct PanelsAvx512 : Dot {
                               int32_t rows, bool first, Sum* tile, Ahead& ahead)
     requires(Dot::kPacksOnTheWay)
   {
-    using Function = void (*)(const Element*, InterleavedRows, int32_t, Sum*, Ahead&);
+    using Function = void (*)(PackedRows, InterleavedRows, int32_t, Sum*, Ahead&);
     static constexpr Function kByRows[2][6] = {{sized<1, 4, false>, sized<2, 4, false>, sized<3, 4, false>,
                                                 sized<4, 4, false>, sized<5, 4, false>, sized<6, 4, false>},
                                                {sized<1, 4, true>, sized<2, 4, true>, sized<3, 4, true>,
                                                 sized<4, 4, true>, sized<5, 4, true>, sized<6, 4, true>}};
-    kByRows[first][rows - 1](a, InterleavedRows(b, ldb, k, panel), (k + kWord - 1) / kWord, tile, ahead);
+    kByRows[first][rows - 1](PackedRows{a}, InterleavedRows(b, ldb, k, panel), (k + kWord - 1) / kWord, tile,
+                             ahead);
+  }
+
+  // tile += a * b for rows of bf16 in memory, instead of packed ones, and a multiple of kKUnit elements.
+  static void multiplyInPlace(const BFloat16* a, int64_t lda, const Element* b, int32_t k, int32_t rows,
+                              int32_t cols, Sum* tile, Ahead& ahead)
+    requires(Dot::kPacksOnTheWay)
+  {
+    using Function = void (*)(RowsInMemory, Panel, int32_t, Sum*, Ahead&);
+    static constexpr Function kWhole[8] = {parts<6, 1>, parts<6, 2>, parts<6, 3>, parts<6, 4>,
+                                           parts<6, 5>, parts<6, 6>, parts<6, 7>, parts<6, 8>};
+    static constexpr Function kFewer[5][4] = {{parts<1, 2>, parts<1, 4>, parts<1, 6>, parts<1, 8>},
+                                              {parts<2, 2>, parts<2, 4>, parts<2, 6>, parts<2, 8>},
+                                              {parts<3, 2>, parts<3, 4>, parts<3, 6>, parts<3, 8>},
+                                              {parts<4, 2>, parts<4, 4>, parts<4, 6>, parts<4, 8>},
+                                              {parts<5, 2>, parts<5, 4>, parts<5, 6>, parts<5, 8>}};
+    const Function function =
+        rows == kMr ? kWhole[(cols - 1) / kPartOfVector] : kFewer[rows - 1][(cols - 1) / 16];
+    function(RowsInMemory{a, lda}, Panel{b}, k / kWord, tile, ahead);
   }
 
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
+
+  struct PackedRows {
+    const Element* a;
+    const Element* row(int32_t i) const { return a + i * kAStride; }
+  };
+  struct RowsInMemory {
+    const BFloat16* a;
+    int64_t ld;
+    const BFloat16* row(int32_t i) const { return a + i * ld; }
+  };
 
   // A packed panel.
   struct Panel {
@@ -75,7 +105,7 @@ struct PanelsAvx512 : Dot {
   template <bool kFirst>
   static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
                            Sum* tile, Ahead& ahead) {
-    using Function = void (*)(const Element*, Panel, int32_t, Sum*, Ahead&);
+    using Function = void (*)(PackedRows, Panel, int32_t, Sum*, Ahead&);
     static constexpr Function kBySize[6][4] = {
         {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
         {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
@@ -83,7 +113,13 @@ struct PanelsAvx512 : Dot {
         {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
         {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
         {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
-    kBySize[rows - 1][(cols - 1) / 16](a, Panel{b}, (k + kWord - 1) / kWord, tile, ahead);
+    kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, tile, ahead);
+  }
+
+  // Tiles of some eighths of kNr columns.
+  template <int kRows, int kEighths>
+  static void parts(RowsInMemory a, Panel b, int32_t words, Sum* tile, Ahead& ahead) {
+    sized<kRows, kEighths / 2, false, kEighths % 2 == 1>(a, b, words, tile, ahead);
   }
 
   // The sums of the next group of rows, which lie behind these ones in the second cache level: not earlier,
@@ -96,34 +132,38 @@ struct PanelsAvx512 : Dot {
     for (int32_t i = 0; i < kLines; ++i) fetchNear(from + i * kLineBytes);
   }
 
-  template <int kRows, int kVectors, bool kFirst, class Columns>
-  static void sized(const Element* a, Columns b, int32_t words, Sum* tile, Ahead& ahead) {
-    typename Dot::Vector sum[kRows][kVectors];
+  // kHalf: and the first half of one more vector.
+  template <int kRows, int kVectors, bool kFirst, bool kHalf = false, class Rows, class Columns>
+  static void sized(Rows a, Columns b, int32_t words, Sum* tile, Ahead& ahead) {
+    constexpr int kAll = kVectors + (kHalf ? 1 : 0);
+    typename Dot::Vector sum[kRows][kAll];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+      unroll<kAll>([&](auto v) SLUICE_UNROLLED {
         typename Dot::Vector before = {};
         if constexpr (!kFirst) __builtin_memcpy(&before, tile + i.value * kNr + v.value * 16, sizeof before);
-        sum[i.value][v.value] = Dot::start(a + i.value * kAStride, words, before);
+        sum[i.value][v.value] = Dot::start(a.row(i.value), words, before);
       });
     });
     for (int32_t w = 0; w < words;) {
       ahead.fetch();
       if constexpr (!kFirst) fetchNextTile(tile, words - w);
-      for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end; ++w, a += kWord) {
-        __m512i column[kVectors];
+      for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end; ++w, a.a += kWord) {
+        __m512i column[kAll];
         b.next(column);
         unroll<kRows>([&](auto i) SLUICE_UNROLLED {
           int32_t word;
-          __builtin_memcpy(&word, a + i.value * kAStride, 4);
+          __builtin_memcpy(&word, a.row(i.value), 4);
           const __m512i row = _mm512_set1_epi32(word);
           unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
             sum[i.value][v.value] = Dot::add(sum[i.value][v.value], column[v.value], row);
           });
+          if constexpr (kHalf)
+            sum[i.value][kVectors] = Dot::addHalf(sum[i.value][kVectors], column[kVectors], row);
         });
       }
     }
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+      unroll<kAll>([&](auto v) SLUICE_UNROLLED {
         __builtin_memcpy(tile + i.value * kNr + v.value * 16, &sum[i.value][v.value], 64);
       });
     });

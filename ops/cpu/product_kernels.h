@@ -21,6 +21,7 @@
 #include "ops/cpu/result_rows.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/stream.h"
+#include "ops/cpu/transposed_rows.h"
 
 namespace sluice::ops {
 namespace {
@@ -419,7 +420,9 @@ template <class Unit>
 size_t ungatheredScratchBytesBy(int32_t n, int32_t k) {
   const size_t blocked = blockedScratchBytesBy<Unit>(n, k);
   const size_t few = FewRowsLayout<Unit>::bytes(n, k);
-  return blocked > few ? blocked : few;
+  const size_t most = blocked > few ? blocked : few;
+  const size_t transposed = transposedScratchBytes<Unit>(k);
+  return most > transposed ? most : transposed;
 }
 
 // b is packed part by part, also for few rows.
@@ -459,6 +462,7 @@ void gmmBy(const GmmArgs& args) {
     gmmBy<Unit, Pack>(withGathered<Unit>(args));
     return;
   }
+  if (transposedProduct<Unit, Pack>(args)) return;
   const PlainGmmSource<Unit, Pack> source{{args}};
   if (fewRowsProduct<Unit>(source, args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);

@@ -24,9 +24,14 @@ struct DotAvx512 {
   static constexpr bool kHalves = false;
   static constexpr bool kPacksOnTheWay = true;
 
-  static Vector start(const Element*, int32_t, Vector before) { return before; }
+  static Vector start(const void*, int32_t, Vector before) { return before; }
   static Vector add(Vector sum, __m512i column, __m512i row) {
     return _mm512_dpbf16_ps(sum, (__m512bh)row, (__m512bh)column);
+  }
+  static Vector addHalf(Vector sum, __m512i column, __m512i row) {
+    return _mm512_castps256_ps512(_mm256_dpbf16_ps(_mm512_castps512_ps256(sum),
+                                                   (__m256bh)_mm512_castsi512_si256(row),
+                                                   (__m256bh)_mm512_castsi512_si256(column)));
   }
 };
 
