@@ -76,6 +76,16 @@ class Lines {
   bool isNear_ = false;
 };
 
+// A tile of kMr x kNr elements of a result in memory, to which a sum goes times alpha: added to what is
+// there, if `adds`, else written past the caches (stream.h).
+template <class T>
+struct ResultTile {
+  T* data;
+  int64_t ld;  // of rows, in elements
+  float alpha;
+  bool adds;
+};
+
 // What a Unit prefetches while it multiplies: of b, and of the result.
 struct Ahead {
   Lines b, c;
@@ -105,6 +115,9 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 // read in place; 0: it is always packed); for columns.h optionally Square; optionally kPacksOnTheWay, with
 //   multiplyPacking(a, b, ldb, panel, k, rows, first, tile, ahead): multiply() by a whole panel that is k
 //   rows of bf16 in memory, which it packs to `panel` as packB() would
+// optionally
+//   multiplyToResult(a, b, k, result, ahead): multiply() of a whole tile, which is the only part of its sum,
+//   to a ResultTile
 // and
 //   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
 //   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() about
@@ -119,6 +132,8 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 //   meanwhile prefetches the panel that begins at `ahead`, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
 //   unit(): the Unit, if that is not constructed without arguments
+//   optionally hasResultTiles() and withResultTile(row, col, multiply), which calls multiply(tile) with the
+//   ResultTile of a whole tile
 //   optionally kInterleavesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
 //   strideB() apart unless liesTransposed()
 // and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
@@ -184,6 +199,27 @@ void multiplyPacking(Unit& unit, const Source& source, const typename Unit::Elem
     unit.multiplyPacking(a, source.sourceB(col, k0), source.strideB(), panel, k, rows, first, tile, ahead);
 }
 
+// Whether sums may leave a Unit's registers for the result, without a tile in between.
+template <class Unit, class Source>
+constexpr bool kHasResultTiles = requires(Unit& unit, const Source& source, Ahead& ahead) {
+  unit.multiplyToResult(nullptr, nullptr, 0, ResultTile<float>{}, ahead);
+  source.hasResultTiles();
+};
+template <class Unit, class Source>
+bool hasResultTiles(const Source& source) {
+  if constexpr (kHasResultTiles<Unit, Source>)
+    return source.hasResultTiles();
+  else
+    return false;
+}
+
+template <class Unit, class Source>
+void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a,
+                      const typename Unit::Element* b, int32_t k, int32_t row, int32_t col, Ahead& ahead) {
+  if constexpr (kHasResultTiles<Unit, Source>)
+    source.withResultTile(row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, tile, ahead); });
+}
+
 // Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
 template <class Unit, class Source>
 void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, int32_t n, int32_t k0,
@@ -200,6 +236,7 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
   const int64_t partOfA = int64_t{rows} * Unit::kAStride;
   for (int32_t at = 0; at < k; at += Unit::kKPart)  // an empty operand may be null
     source.packA(row, rows, k0 + at, smaller(Unit::kKPart, k - at), a + at / Unit::kKPart * partOfA);
+  const bool toResult = oneBlock && k > 0 && k <= Unit::kKPart && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
     int32_t at = 0;
@@ -221,11 +258,16 @@ void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, 
         if (!last && ends && col + Unit::kNr >= n) source.fetchA(row + from, groupRows, k0 + k);
         if (last && ends) ahead.c = nextOfC<Unit>(source, row + from, row, row + rows, col, n);
         ahead.c.spreadOver(length / Unit::kFetchEvery);
-        if (packsOnTheWay && from == 0)
-          multiplyPacking(unit, source, partA, col, k0 + at, length, groupRows, first, b, tile, ahead);
-        else
-          unit.multiply(partA, panelB, length, groupRows, cols, first, tile, ahead);
-        if (last && ends) source.store(row + from, groupRows, col, cols, tile);
+        const bool packsNow = packsOnTheWay && from == 0;
+        if (toResult && groupRows == Unit::kMr && cols == Unit::kNr && !packsNow) {
+          multiplyToResult(unit, source, partA, panelB, length, row + from, col, ahead);
+        } else {
+          if (packsNow)
+            multiplyPacking(unit, source, partA, col, k0 + at, length, groupRows, first, b, tile, ahead);
+          else
+            unit.multiply(partA, panelB, length, groupRows, cols, first, tile, ahead);
+          if (last && ends) source.store(row + from, groupRows, col, cols, tile);
+        }
         partA += int64_t{Unit::kMr} * Unit::kAStride;
         tile += tileStride;
       }

@@ -41,13 +41,21 @@ struct PanelsAvx512 : Dot {
                               int32_t rows, bool first, Sum* tile, Ahead& ahead)
     requires(Dot::kPacksOnTheWay)
   {
-    using Function = void (*)(PackedRows, InterleavedRows, int32_t, Sum*, Ahead&);
+    using Function = void (*)(PackedRows, InterleavedRows, int32_t, Tile, Ahead&);
     static constexpr Function kByRows[2][6] = {{sized<1, 4, false>, sized<2, 4, false>, sized<3, 4, false>,
                                                 sized<4, 4, false>, sized<5, 4, false>, sized<6, 4, false>},
                                                {sized<1, 4, true>, sized<2, 4, true>, sized<3, 4, true>,
                                                 sized<4, 4, true>, sized<5, 4, true>, sized<6, 4, true>}};
-    kByRows[first][rows - 1](PackedRows{a}, InterleavedRows(b, ldb, k, panel), (k + kWord - 1) / kWord, tile,
-                             ahead);
+    kByRows[first][rows - 1](PackedRows{a}, InterleavedRows(b, ldb, k, panel), (k + kWord - 1) / kWord,
+                             Tile{tile}, ahead);
+  }
+
+  template <class T>
+  static void multiplyToResult(const Element* a, const Element* b, int32_t k, const ResultTile<T>& result,
+                               Ahead& ahead)
+    requires(Dot::kPacksOnTheWay)
+  {
+    sized<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Whole<T>{result}, ahead);
   }
 
   // tile += a * b for rows of bf16 in memory, instead of packed ones, and a multiple of kKUnit elements.
@@ -55,7 +63,7 @@ struct PanelsAvx512 : Dot {
                               int32_t cols, Sum* tile, Ahead& ahead)
     requires(Dot::kPacksOnTheWay)
   {
-    using Function = void (*)(RowsInMemory, Panel, int32_t, Sum*, Ahead&);
+    using Function = void (*)(RowsInMemory, Panel, int32_t, Tile, Ahead&);
     static constexpr Function kWhole[8] = {parts<6, 1>, parts<6, 2>, parts<6, 3>, parts<6, 4>,
                                            parts<6, 5>, parts<6, 6>, parts<6, 7>, parts<6, 8>};
     static constexpr Function kFewer[5][4] = {{parts<1, 2>, parts<1, 4>, parts<1, 6>, parts<1, 8>},
@@ -65,7 +73,7 @@ struct PanelsAvx512 : Dot {
                                               {parts<5, 2>, parts<5, 4>, parts<5, 6>, parts<5, 8>}};
     const Function function =
         rows == kMr ? kWhole[(cols - 1) / kPartOfVector] : kFewer[rows - 1][(cols - 1) / 16];
-    function(RowsInMemory{a, lda}, Panel{b}, k / kWord, tile, ahead);
+    function(RowsInMemory{a, lda}, Panel{b}, k / kWord, Tile{tile}, ahead);
   }
 
  private:
@@ -105,7 +113,7 @@ struct PanelsAvx512 : Dot {
   template <bool kFirst>
   static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
                            Sum* tile, Ahead& ahead) {
-    using Function = void (*)(PackedRows, Panel, int32_t, Sum*, Ahead&);
+    using Function = void (*)(PackedRows, Panel, int32_t, Tile, Ahead&);
     static constexpr Function kBySize[6][4] = {
         {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
         {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
@@ -113,12 +121,53 @@ struct PanelsAvx512 : Dot {
         {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
         {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
         {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
-    kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, tile, ahead);
+    kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Tile{tile}, ahead);
   }
+
+  // Where sums come from and go to: a tile,
+  struct Tile {
+    Sum* at;
+    SLUICE_UNROLLED typename Dot::Vector before(int32_t row, int32_t vector) const {
+      typename Dot::Vector sum;
+      __builtin_memcpy(&sum, at + row * kNr + vector * 16, sizeof sum);
+      return sum;
+    }
+    template <int kVectors>
+    SLUICE_UNROLLED void put(int32_t row, const typename Dot::Vector (&sums)[kVectors]) const {
+      __builtin_memcpy(at + row * kNr, sums, sizeof sums);
+    }
+  };
+  // or the result.
+  template <class T>
+  struct Whole {
+    ResultTile<T> to;
+    SLUICE_UNROLLED void put(int32_t row, const __m512 (&sums)[kNr / 16]) const {
+      const __m512 by = _mm512_set1_ps(to.alpha);
+      T* const at = to.data + row * to.ld;
+      if (to.adds) {
+        unroll<kNr / 16>([&](auto v)
+                             SLUICE_UNROLLED { add(_mm512_mul_ps(sums[v.value], by), at + v.value * 16); });
+        return;
+      }
+      unroll<sizeof(T)>([&](auto v) SLUICE_UNROLLED {
+        __m512i line;
+        if constexpr (__is_same(T, float))
+          line = _mm512_castps_si512(_mm512_mul_ps(sums[v.value], by));
+        else
+          line = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(sums[2 * v.value + 1], by),
+                                              _mm512_mul_ps(sums[2 * v.value], by));
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(at) + v.value, line);
+      });
+    }
+
+   private:
+    static void add(__m512 sum, float* at) { _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sum)); }
+    static void add(__m512, BFloat16*) {}
+  };
 
   // Tiles of some eighths of kNr columns.
   template <int kRows, int kEighths>
-  static void parts(RowsInMemory a, Panel b, int32_t words, Sum* tile, Ahead& ahead) {
+  static void parts(RowsInMemory a, Panel b, int32_t words, Tile tile, Ahead& ahead) {
     sized<kRows, kEighths / 2, false, kEighths % 2 == 1>(a, b, words, tile, ahead);
   }
 
@@ -133,20 +182,20 @@ struct PanelsAvx512 : Dot {
   }
 
   // kHalf: and the first half of one more vector.
-  template <int kRows, int kVectors, bool kFirst, bool kHalf = false, class Rows, class Columns>
-  static void sized(Rows a, Columns b, int32_t words, Sum* tile, Ahead& ahead) {
+  template <int kRows, int kVectors, bool kFirst, bool kHalf = false, class Rows, class Columns, class Result>
+  static void sized(Rows a, Columns b, int32_t words, Result result, Ahead& ahead) {
     constexpr int kAll = kVectors + (kHalf ? 1 : 0);
     typename Dot::Vector sum[kRows][kAll];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kAll>([&](auto v) SLUICE_UNROLLED {
         typename Dot::Vector before = {};
-        if constexpr (!kFirst) __builtin_memcpy(&before, tile + i.value * kNr + v.value * 16, sizeof before);
+        if constexpr (!kFirst) before = result.before(i.value, v.value);
         sum[i.value][v.value] = Dot::start(a.row(i.value), words, before);
       });
     });
     for (int32_t w = 0; w < words;) {
       ahead.fetch();
-      if constexpr (!kFirst) fetchNextTile(tile, words - w);
+      if constexpr (!kFirst) fetchNextTile(result.at, words - w);
       for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end; ++w, a.a += kWord) {
         __m512i column[kAll];
         b.next(column);
@@ -162,11 +211,7 @@ struct PanelsAvx512 : Dot {
         });
       }
     }
-    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kAll>([&](auto v) SLUICE_UNROLLED {
-        __builtin_memcpy(tile + i.value * kNr + v.value * 16, &sum[i.value][v.value], 64);
-      });
-    });
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED { result.put(i.value, sum[i.value]); });
   }
 };
 

@@ -249,6 +249,18 @@ struct WeightGradSource {
     }
   }
 
+  bool hasResultTiles() const {
+    return narrow == nullptr ? streams || args.accumulate : streams && kLinesOfBf16;
+  }
+  template <class Multiply>
+  void withResultTile(int32_t row, int32_t col, const Multiply& multiply) const {
+    const int64_t at = row * args.c.ld + col;
+    if (narrow == nullptr)
+      multiply(ResultTile<float>{wide + at, args.c.ld, args.alpha, args.accumulate});
+    else
+      multiply(ResultTile<BFloat16>{narrow + at, args.c.ld, args.alpha, false});
+  }
+
   // Whether the result is written past the caches, because it is not read soon; possible only if the rows of
   // a tile are whole lines.
   bool canStream() const {
