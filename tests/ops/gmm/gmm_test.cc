@@ -117,6 +117,8 @@ TEST_CASE("every gmm agrees with the reference where rows, columns and sum take 
       checkCase(by, Case(random, {200, 40, 64}, transposed));
       checkCase(by, Case(random, {385, 3, 7}, transposed));
       checkCase(by, Case(random, {35, 130, 1061}, transposed));
+      checkCase(by, Case(random, {70, 100, 1062}, transposed));
+      checkCase(by, Case(random, {263, 97, 66}, transposed));
       checkCase(by, Case(random, {7, 70, 2049}, transposed));
       // more than the longest block of the sum, that of AMX
       checkCase(by, Case(random, {20, 70, 2081}, transposed));
@@ -286,7 +288,7 @@ TEST_CASE("every gmm of gathered rows has the bits of the same rows one after th
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})
       for (int32_t rows : {0, 1, 3, 6, 16, 17, 130})
-        for (auto [n, k] : {std::pair{1, 1}, {33, 31}, {70, 577}, {130, 1061}}) {
+        for (auto [n, k] : {std::pair{1, 1}, {33, 31}, {70, 577}, {130, 1061}, {70, 130}}) {
           INFO(by.name << " rows " << rows << " n " << n << " k " << k << (transposed ? " transposed" : ""));
           Case test(random, {rows, n, k}, transposed);
           const GatheredRows gathered(random, rows, k);
@@ -306,7 +308,7 @@ TEST_CASE("every gmm of gathered rows has the bits of the same rows one after th
 TEST_CASE("gmm gives a row the same bits however few rows are with it") {
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})
-      for (int32_t k : {7, 300, 577}) {
+      for (int32_t k : {7, 300, 577, 1058}) {
         Random random(8);
         const Case whole(random, {50, 91, k}, transposed);
         Bf16Matrix c = whole.output(), pieces = whole.output();
