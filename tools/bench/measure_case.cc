@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
-#include <thread>
 
 #include "compiler/api/compile.h"
 #include "tools/bench/peer_contest.h"
@@ -26,13 +24,10 @@ Samples& initialized(std::optional<Samples>& samples) {
   return *samples;
 }
 
-// OpenMP's threads keep spinning for a while after a peer's product.
-void letSpinnersRest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
-
 // Runs all contenders in turn, forward and then backward, `repeat` times. The first run of each is not
 // counted.
 Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes, const BenchOptions& options,
-                 bool rest, CaseSamples& result) {
+                 CaseSamples& result) {
   for (int repetition = 0; repetition <= options.repeat; ++repetition) {
     if (options.between) options.between(repetition + 1, options.repeat + 1);
     if (repetition > 0) {
@@ -41,7 +36,6 @@ Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes
     }
     for (const Contender& contender : contenders)
       for (PassSamples& pass : result.passes) {
-        if (rest) letSpinnersRest();
         const Expected<Duration> duration = contender.run(pass.pass);
         if (!duration) return duration.error();
         if (repetition == 0) continue;
@@ -136,8 +130,7 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
   }
   auto probes = MachineProbes::create(isa, options.threads, options.clock, multipliesCodes(options));
   if (!probes) return probes.error();
-  if (Status done = repeatAll(contenders, *probes, options, !options.peer.empty(), result); !done)
-    return done.error();
+  if (Status done = repeatAll(contenders, *probes, options, result); !done) return done.error();
   return result;
 }
 
@@ -171,7 +164,7 @@ Expected<CaseSamples> measureLayer(const LayerCase& c, const BenchOptions& optio
        [](PassSamples& pass) -> Samples& { return initialized(pass.bare); }}};
   auto probes = MachineProbes::create(isa, all, options.clock);
   if (!probes) return probes.error();
-  if (Status done = repeatAll(contenders, *probes, options, false, result); !done) return done.error();
+  if (Status done = repeatAll(contenders, *probes, options, result); !done) return done.error();
   return result;
 }
 

@@ -31,9 +31,11 @@ struct PeerResults {
 };
 
 // How a peer is run: with weights as the library takes them, or in its own layout, made before any
-// measurement; and with all threads in one product, or with one thread per expert.
+// measurement or, if weights may change, in each pass; and with all threads in one product, or with one
+// thread per expert.
 struct PeerMode {
   bool packed = false;
+  bool packsInPass = false;  // where they are packed
   bool expertsInParallel = false;
 };
 
@@ -41,6 +43,11 @@ class Peer {
  public:
   virtual ~Peer() = default;
   virtual Status run(Pass pass) = 0;  // a backward needs a forward before it
+
+  // Around runs: threads of the library that spin are there when a run begins, and gone when others are
+  // measured.
+  virtual void startThreads() = 0;
+  virtual void endThreads() = 0;
 };
 
 // Makes everything that does not depend on the values of rows: primitives, packed weights. `results` must

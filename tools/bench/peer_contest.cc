@@ -14,7 +14,9 @@ constexpr double kMostDifference = 0.03;
 constexpr int kTrials = 3;
 
 std::string peerModeName(const PeerMode& mode) {
-  return std::string(mode.packed ? "packed weights" : "plain weights") +
+  return std::string(!mode.packed       ? "plain weights"
+                     : mode.packsInPass ? "weights packed in each pass"
+                                        : "packed weights") +
          (mode.expertsInParallel ? ", a thread per expert" : ", threads in products");
 }
 
@@ -51,9 +53,11 @@ double difference(const T* ours, std::span<const T> theirs) {
 }
 
 Expected<Duration> timed(Peer& peer, Pass pass) {
+  peer.startThreads();
   const Timer timer;
   const Status done = peer.run(pass);
   const Duration duration = timer.elapsed();
+  peer.endThreads();
   if (!done) return done.error();
   return duration;
 }
@@ -73,7 +77,9 @@ Status PeerContest::hold(const BenchOptions& options, const PeerInputs& inputs, 
 Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result) {
   std::array<double, 2> best{HUGE_VAL, HUGE_VAL};
   for (int mode = 0; mode < (options.threads > 1 ? 4 : 2); ++mode) {
-    const PeerMode words{.packed = mode % 2 == 1, .expertsInParallel = mode >= 2};
+    const PeerMode words{.packed = mode % 2 == 1,
+                         .packsInPass = options.weights == Weights::kOrdinary,
+                         .expertsInParallel = mode >= 2};
     Expected<std::unique_ptr<Peer>> made = makePeer(inputs_, words, options.backward, results_);
     if (!made) return made.error();
     const std::shared_ptr<Peer> peer = std::move(*made);

@@ -84,7 +84,7 @@ class OneDnn : public Peer {
     order_.resize(experts);
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return rowsOf(a) > rowsOf(b); });
-    packed_.resize(kProducts * experts);
+    weights_.resize(kProducts * experts);
     for (int expert : order_)
       for (int product = 0; product < (backward ? kProducts : 2); ++product)
         if (rowsOf(expert) > 0) prepare(static_cast<Product>(product), expert);
@@ -110,7 +110,22 @@ class OneDnn : public Peer {
     return Error{"onednn: " + error_};
   }
 
+  void startThreads() override {
+#pragma omp parallel num_threads(in_.threads)
+    {
+    }
+  }
+  void endThreads() override { omp_pause_resource_all(omp_pause_soft); }
+
  private:
+  struct Weight {
+    memory plain, packed;  // the latter in the primitive's layout
+    dnnl::reorder pack;    // empty: the layouts are the same
+  };
+  Weight& weightOf(Product product, int expert) {
+    return weights_[static_cast<size_t>(expert) * kProducts + static_cast<size_t>(product)];
+  }
+
   int64_t rowsOf(int expert) const { return c_.rows[static_cast<size_t>(expert)]; }
 
   Primitive& primitiveFor(Product product, int64_t rows) {
@@ -139,13 +154,13 @@ class OneDnn : public Peer {
                                       : in_.downWeight + int64_t{expert} * c_.hidden * c_.inter;
     const memory plain(matrix(s.k, s.n, s.transposedB, memory::data_type::bf16), engine_,
                        const_cast<BFloat16*>(weight));
-    memory& own = packed_[static_cast<size_t>(expert) * kProducts + static_cast<size_t>(product)];
-    own = plain;
+    Weight& own = weightOf(product, expert);
+    own.plain = own.packed = plain;
     if (primitive.desc.weights_desc() == plain.get_desc()) return;
+    own.packed = memory(primitive.desc.weights_desc(), engine_);
+    own.pack = dnnl::reorder(own.plain, own.packed);
     dnnl::stream stream(engine_);
-    own = memory(primitive.desc.weights_desc(), engine_);
-    memory from = plain;
-    dnnl::reorder(from, own).execute(stream, from, own);
+    own.pack.execute(stream, own.plain, own.packed);
     stream.wait();
   }
 
@@ -161,14 +176,19 @@ class OneDnn : public Peer {
   void multiply(Product product, int expert, int thread, const void* a, const void* b, void* c) {
     const Primitive& p = primitives_.at({product, rowsOf(expert)});
     const memory left(p.desc.src_desc(), engine_, const_cast<void*>(a));
-    const memory right =
-        b != nullptr ? memory(p.desc.weights_desc(), engine_, const_cast<void*>(b))
-                     : packed_[static_cast<size_t>(expert) * kProducts + static_cast<size_t>(product)];
-    p.matmul.execute(streams_[static_cast<size_t>(thread)],
-                     {{DNNL_ARG_SRC, left},
-                      {DNNL_ARG_WEIGHTS, right},
-                      {DNNL_ARG_DST, memory(p.desc.dst_desc(), engine_, c)},
-                      {DNNL_ARG_SCRATCHPAD, scratch_[static_cast<size_t>(thread)]}});
+    dnnl::stream& stream = streams_[static_cast<size_t>(thread)];
+    memory right;
+    if (b != nullptr) {
+      right = memory(p.desc.weights_desc(), engine_, const_cast<void*>(b));
+    } else {
+      Weight& own = weightOf(product, expert);
+      right = own.packed;
+      if (mode_.packsInPass && own.pack) own.pack.execute(stream, own.plain, own.packed);
+    }
+    p.matmul.execute(stream, {{DNNL_ARG_SRC, left},
+                              {DNNL_ARG_WEIGHTS, right},
+                              {DNNL_ARG_DST, memory(p.desc.dst_desc(), engine_, c)},
+                              {DNNL_ARG_SCRATCHPAD, scratch_[static_cast<size_t>(thread)]}});
   }
 
   // Calls body(first row, rows) for parts of the rows, on all threads of a product.
@@ -232,7 +252,7 @@ class OneDnn : public Peer {
   std::vector<int64_t> begin_;  // first row of each expert
   std::vector<int> order_;      // experts, the largest first
   std::map<std::pair<Product, int64_t>, Primitive> primitives_;
-  std::vector<memory> packed_;  // by expert and product: weights in the primitive's layout
+  std::vector<Weight> weights_;  // by expert and product
   size_t scratchBytes_ = 1;
   std::vector<dnnl::stream> streams_;  // one per thread
   std::vector<memory> scratch_;
