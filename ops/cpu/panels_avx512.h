@@ -134,7 +134,9 @@ struct PanelsAvx512 : Dot {
     }
     template <int kVectors>
     SLUICE_UNROLLED void put(int32_t row, const typename Dot::Vector (&sums)[kVectors]) const {
-      __builtin_memcpy(at + row * kNr, sums, sizeof sums);
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        __builtin_memcpy(at + row * kNr + v.value * 16, &sums[v.value], 64);
+      });
     }
   };
   // or the result.

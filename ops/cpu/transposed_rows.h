@@ -2,13 +2,11 @@
 // product, whose rows are those of b, read in place, and whose columns are the rows of a. So only a is
 // transposed and packed, which is smaller.
 //
-//   for blocks of at most kBlockColumns rows of a: pack them, [k / 2][kNr] pairs for each panel of at most
-//   kNr
-//     for blocks of kBlockRows rows of b
-//       for blocks of kBlockK of the sum
-//         for groups of kMr rows of b
-//           for panels of a: tile += the group in place * the panel
-//       store the tiles, transposed
+//   pack all of a: [k / 2][kNr] pairs
+//   for blocks of kBlockRows rows of b
+//     for blocks of kBlockK of the sum
+//       for groups of kMr rows of b: tile += the group in place * the packed a
+//     store the tiles, transposed
 //
 // The sum of an element runs in the order of blocked_product.h, and the products of the Unit are the same
 // with their factors exchanged, so both give the same bits. Internal linkage: see there.
@@ -33,65 +31,53 @@ class TransposedRows {
  public:
   using Element = typename Unit::Element;
 
+  // Of a. With more, packing b is as fast: measured up to 256, where it is faster.
+  static constexpr int32_t kMostRows = Unit::kNr;
+
   static size_t scratchBytes(int32_t k) {
-    return kTileBytes + kPairBytes + static_cast<size_t>(kBlockColumns) * roundUp(k, kPad) * sizeof(Element);
+    return kTileBytes + kPairBytes + static_cast<size_t>(kMostRows) * roundUp(k, kPad) * sizeof(Element);
   }
 
   explicit TransposedRows(const GmmArgs& args)
       : args_(args),
         tiles_(static_cast<float*>(args.scratch)),
         pairs_(reinterpret_cast<uint32_t*>(static_cast<std::byte*>(args.scratch) + kTileBytes)),
-        panels_(reinterpret_cast<Element*>(static_cast<std::byte*>(args.scratch) + kTileBytes + kPairBytes)) {
+        packed_(reinterpret_cast<Element*>(static_cast<std::byte*>(args.scratch) + kTileBytes + kPairBytes)) {
   }
 
   void run() {
-    const int32_t blocks = (args_.rows - 1) / kBlockColumns + 1;
-    const auto most = static_cast<int32_t>(roundUp((args_.rows - 1) / blocks + 1, Unit::kPartOfVector));
-    for (int32_t col = 0; col < args_.rows; col += most) {
-      begin(col, smaller(most, args_.rows - col));
-      for (int32_t row = 0; row < args_.n; row += kBlockRows) multiplyRows(row);
-    }
+    pack();
+    for (int32_t row = 0; row < args_.n; row += kBlockRows) multiplyRows(row);
   }
 
  private:
-  static constexpr int32_t kBlockColumns = 4 * Unit::kNr, kBlockRows = 96;
-  static constexpr int32_t kBlockK = Unit::kKPart;
+  static constexpr int32_t kBlockRows = 96, kBlockK = Unit::kKPart;
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
-  static constexpr size_t kTileBytes =
-      kBlockRows / Unit::kMr * (kBlockColumns / Unit::kNr) * kTileFloats * sizeof(float);
-  static constexpr size_t kPairBytes = kBlockRows / 2 * kBlockColumns * sizeof(uint32_t);
-  static constexpr int32_t kPad = 64;  // packers write whole squares
+  static constexpr size_t kTileBytes = kBlockRows / Unit::kMr * kTileFloats * sizeof(float);
+  static constexpr size_t kPairBytes = kBlockRows / 2 * kMostRows * sizeof(uint32_t);
+  static constexpr int32_t kPad = 64;     // packers write whole squares
+  static constexpr int32_t kAhead = 256;  // elements of rows of a by which they are prefetched: they are many
 
   const BFloat16* b(int32_t row, int32_t k0) const {
     return static_cast<const BFloat16*>(args_.b.data) + row * args_.b.ld + k0;
   }
-  Element* panel(int32_t p, int32_t k0) const {
-    return panels_ + (p * roundUp(args_.k, kPad) + k0) * Unit::kNr;
-  }
 
-  // Packs the columns [col, col + cols) of the result, which are rows of a, in panels of about the same
-  // width.
-  void begin(int32_t col, int32_t cols) {
-    col_ = col;
-    cols_ = cols;
-    const int32_t panels = (cols - 1) / Unit::kNr + 1;
-    width_ = static_cast<int32_t>(roundUp((cols - 1) / panels + 1, Unit::kPartOfVector));
-    for (int32_t p = 0; p * width_ < cols; ++p) packPanel(col + p * width_, widthOf(p), panel(p, 0));
-  }
-  int32_t widthOf(int32_t p) const { return smaller(width_, cols_ - p * width_); }
-
-  void packPanel(int32_t row, int32_t rows, Element* to) const {
-    constexpr const BFloat16* kNothing = nullptr;
+  void pack() const {
     const auto* const a = static_cast<const BFloat16*>(args_.a.data);
-    if (!args_.rowsA)
-      return Pack::panelOfColumns(a + row * args_.a.ld, args_.a.ld, rows, args_.k, to, kNothing);
+    if (!args_.rowsA) return Pack::panelOfColumns(a, args_.a.ld, args_.rows, args_.k, packed_, a + kAhead);
+    constexpr const BFloat16* kNothing = nullptr;
     BFloat16 gathered[Unit::kNr * kPad];
-    for (int32_t k0 = 0; k0 < args_.k; k0 += kPad, to += kPad * Unit::kNr) {
+    for (int32_t k0 = 0; k0 < args_.k; k0 += kPad) {
       const int32_t length = smaller(kPad, args_.k - k0);
-      for (int32_t i = 0; i < rows; ++i)
-        __builtin_memcpy(gathered + i * kPad, a + args_.rowsA.of(row + i) * args_.a.ld + k0,
-                         static_cast<size_t>(length) * sizeof(BFloat16));
-      Pack::panelOfColumns(gathered, kPad, rows, length, to, kNothing);
+      for (int32_t i = 0; i < args_.rows; ++i) {
+        const BFloat16* const from = a + args_.rowsA.of(i) * args_.a.ld + k0;
+        for (int32_t j = 0; j < kPad; j += kLineOfBf16) fetchSoon(from + kAhead + j);
+        if (length == kPad)
+          __builtin_memcpy(gathered + i * kPad, from, kPad * sizeof(BFloat16));
+        else
+          __builtin_memcpy(gathered + i * kPad, from, static_cast<size_t>(length) * sizeof(BFloat16));
+      }
+      Pack::panelOfColumns(gathered, kPad, args_.rows, length, packed_ + int64_t{k0} * Unit::kNr, kNothing);
     }
   }
 
@@ -104,21 +90,21 @@ class TransposedRows {
         const int32_t rows = smaller(Unit::kMr, end - first);
         Ahead ahead;
         ahead.b = linesAfter(row, first + rows, end, k0, k);
-        ahead.b.spreadOver((cols_ - 1) / width_ * (k / Unit::kFetchEvery) + k / Unit::kFetchEvery);
-        for (int32_t p = 0; p * width_ < cols_; ++p, tile += kTileFloats) {
-          if (k0 == 0) __builtin_memset(tile, 0, kTileFloats * sizeof(float));
-          Unit::multiplyInPlace(b(first, k0), args_.b.ld, panel(p, k0), k, rows, widthOf(p), tile, ahead);
-          if (k0 + k >= args_.k) round(first, rows, p * width_, widthOf(p), tile);
-        }
+        ahead.b.spreadOver(k / Unit::kFetchEvery);
+        if (k0 == 0) __builtin_memset(tile, 0, kTileFloats * sizeof(float));
+        Unit::multiplyInPlace(b(first, k0), args_.b.ld, packed_ + int64_t{k0} * Unit::kNr, k, rows,
+                              args_.rows, tile, ahead);
+        if (k0 + k >= args_.k) round(first, rows, tile);
+        tile += kTileFloats;
       }
     }
     store(row, end);
   }
 
-  const float* scaled(const float* tile, int32_t column, int32_t cols, float (&to)[Unit::kNr]) const {
-    if (args_.bias == nullptr) return timesAlpha(tile, cols, args_.alpha, to);
+  const float* scaled(const float* tile, int32_t column, float (&to)[Unit::kNr]) const {
+    if (args_.bias == nullptr) return timesAlpha(tile, args_.rows, args_.alpha, to);
     const float bias = widenBf16(args_.bias[column].bits);
-    for (int32_t j = 0; j < cols; ++j) to[j] = tile[j] * args_.alpha + bias;
+    for (int32_t j = 0; j < args_.rows; ++j) to[j] = tile[j] * args_.alpha + bias;
     return to;
   }
 
@@ -132,15 +118,15 @@ class TransposedRows {
     return linesOf(b(row, k0), args_.b.ld, smaller(Unit::kMr, args_.n - row), smaller(kBlockK, args_.k - k0));
   }
 
-  // A finished tile: rows of it are columns of the result, from `col` of the block on.
-  void round(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
+  // A finished tile, whose rows are columns of the result from `row` on.
+  void round(int32_t row, int32_t rows, const float* tile) const {
     static_assert(Unit::kMr % 2 == 0 && kBlockRows % Unit::kMr == 0);
-    uint32_t* to = pairs_ + row % kBlockRows / 2 * kBlockColumns + col;
-    for (int32_t i = 0; i < rows; i += 2, to += kBlockColumns) {
+    uint32_t* to = pairs_ + row % kBlockRows / 2 * kMostRows;
+    for (int32_t i = 0; i < rows; i += 2, to += kMostRows) {
       BFloat16 rounded[2][Unit::kNr] = {};
       float times[Unit::kNr];
       for (int32_t h = 0; h < smaller(2, rows - i); ++h, tile += Unit::kNr)
-        roundRow(scaled(tile, row + i + h, cols, times), cols, rounded[h]);
+        roundRow(scaled(tile, row + i + h, times), args_.rows, rounded[h]);
       for (int32_t j = 0; j < Unit::kNr; ++j) to[j] = rounded[0][j].bits | uint32_t{rounded[1][j].bits} << 16;
     }
   }
@@ -148,17 +134,17 @@ class TransposedRows {
   // The columns [row, end) of the result.
   void store(int32_t row, int32_t end) const {
     for (int32_t i = row; i < end; i += 2 * kSquare)
-      for (int32_t j = 0; j < cols_; j += kSquare) {
-        const uint32_t* const from = pairs_ + (i - row) / 2 * kBlockColumns + j;
-        BFloat16* const to = static_cast<BFloat16*>(args_.c.data) + (col_ + j) * args_.c.ld + i;
-        constexpr int64_t kStride = kBlockColumns * sizeof(uint32_t);
-        if (end - i >= 2 * kSquare && cols_ - j >= kSquare) {
+      for (int32_t j = 0; j < args_.rows; j += kSquare) {
+        const uint32_t* const from = pairs_ + (i - row) / 2 * kMostRows + j;
+        BFloat16* const to = static_cast<BFloat16*>(args_.c.data) + j * args_.c.ld + i;
+        constexpr int64_t kStride = kMostRows * sizeof(uint32_t);
+        if (end - i >= 2 * kSquare && args_.rows - j >= kSquare) {
           transposeSquare(from, kStride, to, args_.c.ld * 2);
           continue;
         }
         BFloat16 square[kSquare][2 * kSquare];
         transposeSquare(from, kStride, square, sizeof square[0]);
-        for (int32_t c = 0; c < smaller(kSquare, cols_ - j); ++c)
+        for (int32_t c = 0; c < smaller(kSquare, args_.rows - j); ++c)
           __builtin_memcpy(to + c * args_.c.ld, square[c],
                            static_cast<size_t>(smaller(2 * kSquare, end - i)) * 2);
       }
@@ -166,10 +152,8 @@ class TransposedRows {
 
   const GmmArgs& args_;
   float* const tiles_;
-  uint32_t* const pairs_;  // of columns of the result: [kBlockRows / 2][kBlockColumns]
-  Element* const panels_;
-  int32_t col_ = 0, cols_ = 0;  // of the block
-  int32_t width_ = 0;           // of its panels; the last one may be narrower
+  uint32_t* const pairs_;  // of columns of the result: [kBlockRows / 2][kMostRows]
+  Element* const packed_;
 };
 
 template <class Unit>
@@ -184,8 +168,8 @@ size_t transposedScratchBytes(int32_t k) {
 template <class Unit, class Pack>
 bool transposedProduct(const GmmArgs& args) {
   if constexpr (requires { Unit::multiplyInPlace; })
-    if (args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMostRows && args.k > 0 &&
-        args.k % Unit::kKUnit == 0) {
+    if (args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMostRows &&
+        args.rows <= TransposedRows<Unit, Pack>::kMostRows && args.k > 0 && args.k % Unit::kKUnit == 0) {
       TransposedRows<Unit, Pack>(args).run();
       return true;
     }
