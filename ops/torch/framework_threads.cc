@@ -12,6 +12,9 @@
 namespace sluice {
 namespace {
 
+// Of this library, not of the first use: OpenMP libraries need not survive a fork.
+const Origin loaded;
+
 // Entry points of the OpenMP library, by GCC's conventions, which the libraries of LLVM and Intel know too.
 // It is the one that PyTorch loaded, not one that this library would be linked with: a wheel brings its own.
 struct OpenMp {
@@ -45,9 +48,8 @@ class FrameworkThreads final : public Team {
  public:
   explicit FrameworkThreads(const OpenMp& openMp) : openMp_(openMp) {}
 
-  // OpenMP libraries need not survive a fork
   bool has(int workers) const override {
-    return at::get_num_threads() == workers && !at::in_parallel_region() && !origin_.isForked();
+    return at::get_num_threads() == workers && !at::in_parallel_region() && !loaded.isForked();
   }
 
   bool run(int workers, void (*job)(void* context, int worker), void* context) override {
@@ -71,7 +73,6 @@ class FrameworkThreads final : public Team {
 
  private:
   const OpenMp openMp_;
-  const Origin origin_;
 };
 
 }  // namespace

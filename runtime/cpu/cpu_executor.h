@@ -91,7 +91,7 @@ class ParallelExecutor final : public CpuExecutor {
     std::mutex mutex;
     uint64_t run = 0;                  // the last run that began to serve it
     std::vector<LaneCursors> entries;  // by entry
-    std::optional<Task> task;          // that the worker runs
+    std::optional<Task> task;          // that the worker runs, until it looks for the next one
   };
 
   // What a worker finds.
@@ -108,6 +108,7 @@ class ParallelExecutor final : public CpuExecutor {
   static LaneCursors& begun(const Run& run, Share& share);
   static Look take(const Run& run, Share& from);
   Look lookFor(const Run& run, int worker, int other);
+  void endTask(int worker);
   std::optional<LaneCursor> earliest(const Run& run, int worker);
   bool isDone(const Task& task) const;
   int64_t mostTasks(const Step& step, int worker) const;

@@ -156,6 +156,12 @@ ParallelExecutor::Look ParallelExecutor::lookFor(const Run& run, int worker, int
   return look;
 }
 
+void ParallelExecutor::endTask(int worker) {
+  Share& own = *shares_[worker];
+  const std::lock_guard lock(own.mutex);
+  own.task.reset();
+}
+
 // The head of the worker's lanes that is the earliest in key order; none where the lanes have ended.
 std::optional<LaneCursor> ParallelExecutor::earliest(const Run& run, int worker) {
   Share& own = *shares_[worker];
@@ -208,6 +214,7 @@ void ParallelExecutor::work(const Run& run, int worker) {
     }
   }
   tasks_[worker] = tasks;
+  endTask(worker);
   if (const auto head = earliest(run, worker);
       head && !isReady(step, head->task()) && step.transport->isAborted())
     trace.stop(head->task(), head->core(), head->missing());
