@@ -146,11 +146,14 @@ struct PanelsAvx512 : Dot {
     SLUICE_UNROLLED void put(int32_t row, const __m512 (&sums)[kNr / 16]) const {
       const __m512 by = _mm512_set1_ps(to.alpha);
       T* const at = to.data + row * to.ld;
-      if (to.adds) {
-        unroll<kNr / 16>([&](auto v)
-                             SLUICE_UNROLLED { add(_mm512_mul_ps(sums[v.value], by), at + v.value * 16); });
-        return;
-      }
+      if constexpr (__is_same(T, float))
+        if (to.adds) {
+          unroll<kNr / 16>([&](auto v) SLUICE_UNROLLED {
+            float* const here = at + v.value * 16;
+            _mm512_storeu_ps(here, _mm512_add_ps(_mm512_loadu_ps(here), _mm512_mul_ps(sums[v.value], by)));
+          });
+          return;
+        }
       unroll<sizeof(T)>([&](auto v) SLUICE_UNROLLED {
         __m512i line;
         if constexpr (__is_same(T, float))
@@ -161,10 +164,6 @@ struct PanelsAvx512 : Dot {
         _mm512_stream_si512(reinterpret_cast<__m512i*>(at) + v.value, line);
       });
     }
-
-   private:
-    static void add(__m512 sum, float* at) { _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sum)); }
-    static void add(__m512, BFloat16*) {}
   };
 
   // Tiles of some eighths of kNr columns.
