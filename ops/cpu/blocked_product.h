@@ -3,11 +3,12 @@
 //
 //   for blocks of at most kMc rows of c, which share one packing of b
 //     for blocks of kKc of the sum
-//       pack the rows of a
 //       for panels of kNr columns of c
 //         for parts of kKPart of the block of the sum
 //           pack that part of the panel of b
-//           for groups of kMr rows: tile[kMr, kNr] += a group * b panel; after the last part, store the tile
+//           for groups of kMr rows:
+//             for the first panel, pack that part of the rows of a, of one or several groups
+//             tile[kMr, kNr] += a group * b panel; after the last part, store the tile
 //
 // A part of a panel stays in the first cache level; meanwhile the Unit prefetches the next part, a few lines
 // at a time. The packed a stays in the second level.
@@ -47,17 +48,26 @@ constexpr int32_t kLineOfBf16 = kLineBytes / 2;
 class Lines {
  public:
   Lines() = default;
-  // `bytes` bytes of each of `rows` rows that begin `stride` bytes apart.
-  Lines(const void* from, int32_t rows, int64_t stride, int64_t bytes) : at_(static_cast<const char*>(from)) {
+  // `bytes` bytes of each of `rows` rows, which begin `stride` bytes apart, or at index[i] * stride.
+  Lines(const void* from, int32_t rows, int64_t stride, int64_t bytes, const int32_t* index = nullptr)
+      : from_(static_cast<const char*>(from)), stride_(stride), index_(index) {
     const int64_t ofRow =
         (__builtin_bit_cast(intptr_t, from) % kLineBytes + bytes + kLineBytes - 1) / kLineBytes;
     inRow_ = leftInRow_ = static_cast<int32_t>(ofRow);
     left_ = static_cast<int32_t>(rows * ofRow);
-    toNextRow_ = stride - ofRow * kLineBytes;
+    if (left_ > 0) beginRow();
   }
 
+  // Begins anew with what `make` returns, made in place: a copy would wait for what was just written.
+  template <class Make>
+  void become(const Make& make) {
+    new (this) Lines(make());
+  }
+  static void* operator new(size_t, void* at) { return at; }
   // The lines shall be prefetched by this number of calls of fetch().
-  void spreadOver(int32_t calls) { perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_; }
+  void spreadOver(int32_t calls) {
+    if (left_ > 0) perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_;
+  }
   void areUsedOnce() { isNear_ = true; }
   void fetch() {
     for (int32_t i = 0; i < perCall_ && left_ > 0; ++i, --left_) {
@@ -65,14 +75,20 @@ class Lines {
       at_ += kLineBytes;
       if (--leftInRow_ > 0) continue;
       leftInRow_ = inRow_;
-      at_ += toNextRow_;
+      if (left_ > 1) beginRow();
     }
   }
 
  private:
-  const char* at_ = nullptr;
-  int32_t left_ = 0, inRow_ = 0, leftInRow_ = 0, perCall_ = 0;
-  int64_t toNextRow_ = 0;
+  void beginRow() {
+    at_ = from_ + (index_ == nullptr ? row_ : index_[row_]) * stride_;
+    ++row_;
+  }
+
+  const char *from_ = nullptr, *at_ = nullptr;
+  int64_t stride_ = 0;
+  const int32_t* index_ = nullptr;
+  int32_t left_ = 0, inRow_ = 0, leftInRow_ = 0, perCall_ = 0, row_ = 0;
   bool isNear_ = false;
 };
 
@@ -86,25 +102,49 @@ struct ResultTile {
   bool adds;
 };
 
-// What a Unit prefetches while it multiplies: of b, and of the result.
+// What a Unit prefetches while it multiplies: of both operands, and of the result.
 struct Ahead {
-  Lines b, c;
+  Lines a, b, c;
   void fetch() {
+    a.fetch();
     b.fetch();
     c.fetch();
   }
 };
 
-// The tile of c that is stored after that of `row` and `col`, in its panel and then in the next one.
+// Rows [row, row + rows) of m against all n columns, for the elements [k0, k0 + k) of the sum, which may be
+// the last ones.
+struct Block {
+  int32_t row, rows, m, n, k0, k;
+  bool last;
+};
+
+// The tile of c that is stored after that of the group `from` and the panel of `col`: in its panel, then in
+// the next one.
 template <class Unit, class Source>
-Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRow, int32_t col, int32_t n) {
-  if (row + Unit::kMr < endRow)
-    row += Unit::kMr;
-  else if (col + Unit::kNr < n)
-    row = firstRow, col += Unit::kNr;
+Lines nextOfC(const Source& source, const Block& block, int32_t from, int32_t col) {
+  if (from + Unit::kMr < block.rows)
+    from += Unit::kMr;
+  else if (col + Unit::kNr < block.n)
+    from = 0, col += Unit::kNr;
   else
     return {};
-  return source.linesC(row, smaller(Unit::kMr, endRow - row), col, smaller(Unit::kNr, n - col));
+  return source.linesC(block.row + from, smaller(Unit::kMr, block.rows - from), col,
+                       smaller(Unit::kNr, block.n - col));
+}
+
+// What is packed of a after the rows of the group `from` for the part of the sum that begins at `at`: by the
+// first panel, and after the last one by the next block.
+template <class Unit, class Source>
+Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t col, int32_t at) {
+  const auto lines = [&](int32_t row, int32_t end, int32_t k0) {
+    return row < end ? source.linesA(row, smaller(Source::kRowsAtOnce, end - row), k0) : Lines();
+  };
+  const int32_t next = from + Source::kRowsAtOnce, part = at + Unit::kKPart, end = block.row + block.rows;
+  if (col == 0 && next < block.rows) return lines(block.row + next, end, block.k0 + at);
+  if (col == 0 && part < block.k) return lines(block.row, end, block.k0 + part);
+  if (next < block.rows || part < block.k || col + Unit::kNr < block.n) return {};
+  return block.last ? lines(end, block.m, 0) : lines(block.row, end, block.k0 + block.k);
 }
 
 // The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc, kKc and kKPart
@@ -124,10 +164,11 @@ Lines nextOfC(const Source& source, int32_t row, int32_t firstRow, int32_t endRo
 //   every kFetchEvery elements of the sum.
 // The members of a Source:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
+//   kRowsAtOnce: for how many rows packA is called, a multiple of kMr
+//   linesA(row, rows, k0): the memory that packA will read of these rows for the part from k0 on
 //   readyB(col, k0): that panel of b if it was packed before; otherwise null
 //   linesB(col, k0): the memory that is read for the part of that panel of b
-//   fetchA(row, rows, k0): prefetches what packA will read of these rows from k0 on
-//   linesC(row, rows, col, cols): the memory of the result that store() will read or write
+//   linesC(row, rows, col, cols): the memory of the result that store() will read or write, if fetchesC()
 //   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
 //   meanwhile prefetches the panel that begins at `ahead`, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
@@ -166,15 +207,13 @@ struct ScratchLayout {
   }
 };
 
-// What is read of b after the part of the panel of col that ends at `end`, in a block of the sum from k0 to
-// k1.
+// What is read of b after the part of the panel of `col` that ends at `end`.
 template <class Unit, class Source>
-Lines linesAfter(const Source& source, int32_t col, int32_t n, int32_t end, int32_t k0, int32_t k1,
-                 bool last) {
-  if (k0 == k1) return {};  // an empty operand may be null
-  if (end < k1) return source.linesB(col, end);
-  if (col + Unit::kNr < n) return source.linesB(col + Unit::kNr, k0);
-  return last ? Lines() : source.linesB(0, k1);
+Lines linesAfter(const Source& source, const Block& block, int32_t col, int32_t end) {
+  if (block.k == 0) return {};  // an empty operand may be null
+  if (end < block.k) return source.linesB(col, block.k0 + end);
+  if (col + Unit::kNr < block.n) return source.linesB(col + Unit::kNr, block.k0);
+  return block.last ? Lines() : source.linesB(0, block.k0 + block.k);
 }
 
 // Whether the first group of rows may pack a whole panel while it multiplies by it.
@@ -220,44 +259,51 @@ void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Ele
     source.withResultTile(row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, tile, ahead); });
 }
 
-// Rows [row, row + rows) against all columns, for the elements [k0, k0 + k) of the sum.
 template <class Unit, class Source>
-void multiplyBlock(Unit& unit, const Source& source, int32_t row, int32_t rows, int32_t n, int32_t k0,
-                   int32_t k, bool last, std::byte* scratch) {
+void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::byte* scratch) {
   using Element = typename Unit::Element;
   using Layout = ScratchLayout<Unit>;
+  static_assert(Source::kRowsAtOnce % Unit::kMr == 0);
   auto* const a = reinterpret_cast<Element*>(scratch);
   auto* const b = reinterpret_cast<Element*>(scratch + Layout::kABytes);
   auto* const tiles = reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes);
+  const auto [row, rows, m, n, k0, k, last] = block;
   const bool oneBlock = k0 == 0 && last;
   const int32_t groups = (rows + Unit::kMr - 1) / Unit::kMr;
   const int64_t tileStride = oneBlock && k <= Unit::kKPart ? 0 : Layout::kTileSums;
   const int64_t panelStride = oneBlock ? 0 : groups * tileStride;
   const int64_t partOfA = int64_t{rows} * Unit::kAStride;
-  for (int32_t at = 0; at < k; at += Unit::kKPart)  // an empty operand may be null
-    source.packA(row, rows, k0 + at, smaller(Unit::kKPart, k - at), a + at / Unit::kKPart * partOfA);
   const bool toResult = oneBlock && k > 0 && k <= Unit::kKPart && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
     int32_t at = 0;
     do {
-      const int32_t length = smaller(Unit::kKPart, k - at);
+      const int32_t length = smaller(Unit::kKPart, k - at), fetches = length / Unit::kFetchEvery;
       const bool first = k0 + at == 0, ends = at + length >= k;
+      const bool fetchesA = length > 0 && (col == 0 || (ends && col + Unit::kNr >= n));
+      const bool fetchesC = last && ends && source.fetchesC();
       const Element* panelB = source.readyB(col, k0 + at);
       const bool packs = panelB == nullptr && length > 0;
       const bool packsOnTheWay = packs && cols == Unit::kNr && canPackOnTheWay<Unit>(source);
       if (packs && !packsOnTheWay) source.packB(col, cols, k0 + at, length, b, nullptr);
       if (panelB == nullptr) panelB = b;
-      Ahead ahead = {linesAfter<Unit>(source, col, n, k0 + at + length, k0, k0 + k, last), {}};
-      ahead.b.spreadOver(groups * (length / Unit::kFetchEvery));
+      Ahead ahead = {{}, linesAfter<Unit>(source, block, col, at + length), {}};
+      ahead.b.spreadOver(groups * fetches);
       if (groups == 1) ahead.b.areUsedOnce();
-      const Element* partA = a + at / Unit::kKPart * partOfA;
+      Element* partA = a + at / Unit::kKPart * partOfA;
       auto* tile = tiles + panel * panelStride;
       for (int32_t from = 0; from < rows; from += Unit::kMr) {
         const int32_t groupRows = smaller(Unit::kMr, rows - from);
-        if (!last && ends && col + Unit::kNr >= n) source.fetchA(row + from, groupRows, k0 + k);
-        if (last && ends) ahead.c = nextOfC<Unit>(source, row + from, row, row + rows, col, n);
-        ahead.c.spreadOver(length / Unit::kFetchEvery);
+        if (fetchesA && from % Source::kRowsAtOnce == 0) {
+          const int32_t count = smaller(Source::kRowsAtOnce, rows - from);
+          if (col == 0) source.packA(row + from, count, k0 + at, length, partA);
+          ahead.a.become([&] { return nextOfA<Unit>(source, block, from, col, at); });
+          ahead.a.spreadOver((count + Unit::kMr - 1) / Unit::kMr * fetches);
+        }
+        if (fetchesC) {
+          ahead.c.become([&] { return nextOfC<Unit>(source, block, from, col); });
+          ahead.c.spreadOver(fetches);
+        }
         const bool packsNow = packsOnTheWay && from == 0;
         if (toResult && groupRows == Unit::kMr && cols == Unit::kNr && !packsNow) {
           multiplyToResult(unit, source, partA, panelB, length, row + from, col, ahead);
@@ -296,7 +342,7 @@ void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     int32_t k0 = 0;
     do {
       const int32_t length = smaller(Unit::kKc, k - k0);
-      multiplyBlock(unit, source, row, rows, n, k0, length, k0 + length >= k,
+      multiplyBlock(unit, source, Block{row, rows, m, n, k0, length, k0 + length >= k},
                     static_cast<std::byte*>(scratch));
       k0 += length;
     } while (k0 < k);

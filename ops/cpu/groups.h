@@ -149,12 +149,15 @@ struct GroupsSource {
     const int32_t k = smaller(Unit::kKPart, args.k - k0);
     return linesOf(packed(col, k0), 0, 1, static_cast<int32_t>(packed(col, k0 + k) - packed(col, k0)));
   }
+  static constexpr bool fetchesC() { return true; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
     if (sharesLines<BFloat16>(col)) return {};
     return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
   }
-  static void fetchA(int32_t, int32_t, int32_t) {}
-
+  static constexpr int32_t kRowsAtOnce = Unit::kMr;
+  Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
+    return linesOf(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), {});
+  }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     for (int32_t at = 0; at < k; at += stretches.length) {
       const int32_t length = smaller(stretches.length, k - at);

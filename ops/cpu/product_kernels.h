@@ -59,12 +59,11 @@ struct GmmSource {
     for (int32_t i = 0; i < rows; ++i)
       Pack::copyRows(sourceA(row + i, k0), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
   }
-  void fetchA(int32_t row, int32_t rows, int32_t k0) const {
-    constexpr int32_t kLine = kLineBytes / sizeof(A);
-    const int32_t length = smaller(Unit::kKc, args.k - k0);
-    for (int32_t i = 0; i < rows; ++i)
-      for (int32_t j = 0; j < length; j += kLine) fetchSoon(sourceA(row + i, k0 + j));
+  static constexpr int32_t kRowsAtOnce = Unit::kMr;
+  Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
+    return linesOf(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), args.rowsA);
   }
+  static constexpr bool fetchesC() { return true; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
     if (sharesLines<BFloat16>(col)) return {};
     return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
@@ -214,21 +213,24 @@ struct WeightGradSource {
   int64_t strideB() const { return args.b.ld; }
   Lines linesB(int32_t col, int32_t k0) const {
     if (sharesLines<B>(col)) return {};
-    return linesOf(sourceB(col, k0), args.b.ld, smaller(Unit::kKPart, args.rows - k0),
-                   smaller(Unit::kNr, args.n - col));
+    return linesOf(b + col, args.b.ld, k0, smaller(Unit::kKPart, args.rows - k0),
+                   smaller(Unit::kNr, args.n - col), args.rowsB);
   }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
     Pack::transposeScaled(a + k0 * args.a.ld + row, args.a.ld, scale, rows, k, dst);
   }
+  bool fetchesC() const { return args.accumulate; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
     const int64_t at = row * args.c.ld + col;
-    if (!args.accumulate || (narrow == nullptr ? sharesLines<float>(col) : sharesLines<BFloat16>(col)))
-      return {};
+    if (narrow == nullptr ? sharesLines<float>(col) : sharesLines<BFloat16>(col)) return {};
     return narrow == nullptr ? linesOf(wide + at, args.c.ld, rows, cols)
                              : linesOf(narrow + at, args.c.ld, rows, cols);
   }
-  static void fetchA(int32_t, int32_t, int32_t) {}  // its lines are whole rows, which the hardware prefetches
+  static constexpr int32_t kRowsAtOnce = 96;  // whole lines of a, which is transposed
+  Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
+    return linesOf(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
+  }
   const B* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
     Pack::panelOfRows(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
@@ -301,7 +303,6 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
   using Element = typename Unit::Element;
   using Plain = WeightGradSource<Unit, Pack>;
 
-  Lines linesB(int32_t col, int32_t k0) const { return this->args.rowsB ? Lines() : Plain::linesB(col, k0); }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const GmmWeightGradArgs& args = this->args;
     if (!args.rowsA) return Plain::packA(row, rows, k0, k, dst);
@@ -311,11 +312,9 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
       const int32_t count = smaller(kMostDown, rows - i);
       for (int32_t r = k0; r < k0 + k; r += kPart) {
         const int32_t length = smaller(kPart, k0 + k - r);
-        for (int32_t j = 0; j < length; ++j) {
-          fetchRow(this->a, args.a.ld, args.rowsA, r + j, row + i, count);
+        for (int32_t j = 0; j < length; ++j)
           __builtin_memcpy(gathered + j * kMostDown, this->a + args.rowsA.of(r + j) * args.a.ld + row + i,
                            static_cast<size_t>(count) * sizeof(BFloat16));
-        }
         Pack::transposeScaled(gathered, kMostDown, args.scale == nullptr ? nullptr : args.scale + r, count,
                               length, dst + int64_t{i} * Unit::kAStride + r - k0);
       }
@@ -328,7 +327,6 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
     constexpr int32_t kStep = Unit::kKUnit <= 2 ? 2 : Unit::kKUnit;
     for (int32_t r = k0; r < k0 + k; r += kStep, dst += kStep * Unit::kNr) {
       const int32_t length = smaller(kStep, k0 + k - r);
-      for (int32_t j = 0; j < length; ++j) fetchRow(this->b, args.b.ld, args.rowsB, r + j, col, cols);
       const BFloat16* const first = this->b + args.rowsB.of(r) * args.b.ld + col;
       if constexpr (kStep == 2) {
         const int64_t ld = length > 1 ? (args.rowsB.of(r + 1) - args.rowsB.of(r)) * args.b.ld : 0;
@@ -341,18 +339,6 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
         Pack::panelOfRows(gathered, Unit::kNr, cols, length, dst, static_cast<const BFloat16*>(nullptr));
       }
     }
-  }
-
- private:
-  static constexpr int32_t kRowsAhead = 32;
-
-  // Fetches the row that follows so many later, from `column` on.
-  void fetchRow(const BFloat16* matrix, int64_t ld, const RowIndex& index, int32_t row, int32_t column,
-                int32_t columns) const {
-    constexpr int32_t kLine = kLineBytes / sizeof(BFloat16);
-    if (row + kRowsAhead >= this->args.rows) return;
-    const BFloat16* const later = matrix + index.of(row + kRowsAhead) * ld + column;
-    for (int32_t j = 0; j < columns; j += kLine) fetchSoon(later + j);
   }
 };
 

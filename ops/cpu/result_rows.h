@@ -46,9 +46,15 @@ inline void roundRow(const float* __restrict from, int32_t count, BFloat16* __re
 
 // The memory of rows x columns elements.
 template <class T>
-Lines linesOf(const T* from, int64_t ld, int32_t rows, int32_t columns) {
+Lines linesOf(const T* from, int64_t ld, int32_t rows, int32_t columns, const int32_t* index = nullptr) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
-  return {from, rows, ld * kBytes / kPerElement<T>, columns * kBytes / kPerElement<T>};
+  return {from, rows, ld * kBytes / kPerElement<T>, columns * kBytes / kPerElement<T>, index};
+}
+// From `row` on, of a matrix whose rows lie where `index` says.
+template <class T>
+Lines linesOf(const T* matrix, int64_t ld, int32_t row, int32_t rows, int32_t columns, RowIndex index) {
+  if (index) return linesOf(matrix, ld, rows, columns, index.index + row);
+  return linesOf(numberAt(matrix, row * ld), ld, rows, columns);
 }
 
 // Whether a tile or panel that begins at this column shares its lines with the one before, which fetched
