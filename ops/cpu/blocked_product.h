@@ -152,9 +152,13 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 // of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
 // Sum (4 bytes), kFetchEvery (see multiply), kPanelBytes (of a part of a panel of b, if it has more than its
 // elements); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number of rows of a for which b is
-// read in place; 0: it is always packed); for columns.h optionally Square; optionally kPacksOnTheWay, with
+// read in place; 0: it is always packed) and optionally kStreamedRows (see rowsOfB); for columns.h optionally
+// Square; optionally kPacksOnTheWay, with
 //   multiplyPacking(a, b, ldb, panel, k, rows, first, tile, ahead): multiply() by a whole panel that is k
 //   rows of bf16 in memory, which it packs to `panel` as packB() would
+// optionally
+//   streams(groups): whether panels that were packed before are not prefetched if so few groups of rows use
+//   them, because the processor does that best by itself
 // optionally
 //   multiplyToResult(a, b, k, result, ahead): multiply() of a whole tile, which is the only part of its sum,
 //   to a ResultTile
@@ -238,6 +242,15 @@ void multiplyPacking(Unit& unit, const Source& source, const typename Unit::Elem
     unit.multiplyPacking(a, source.sourceB(col, k0), source.strideB(), panel, k, rows, first, tile, ahead);
 }
 
+// Whether so few groups of rows use a panel that was packed before that the hardware prefetches it best.
+template <class Unit>
+bool streams(const Unit& unit, int32_t groups) {
+  if constexpr (requires { unit.streams(groups); })
+    return unit.streams(groups);
+  else
+    return false;
+}
+
 // Whether sums may leave a Unit's registers for the result, without a tile in between.
 template <class Unit, class Source>
 constexpr bool kHasResultTiles = requires(Unit& unit, const Source& source, Ahead& ahead) {
@@ -287,9 +300,12 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
       const bool packsOnTheWay = packs && cols == Unit::kNr && canPackOnTheWay<Unit>(source);
       if (packs && !packsOnTheWay) source.packB(col, cols, k0 + at, length, b, nullptr);
       if (panelB == nullptr) panelB = b;
-      Ahead ahead = {{}, linesAfter<Unit>(source, block, col, at + length), {}};
-      ahead.b.spreadOver(groups * fetches);
-      if (groups == 1) ahead.b.areUsedOnce();
+      Ahead ahead;
+      if (packs || !streams(unit, groups)) {
+        ahead.b.become([&] { return linesAfter<Unit>(source, block, col, at + length); });
+        ahead.b.spreadOver(groups * fetches);
+        if (groups == 1) ahead.b.areUsedOnce();
+      }
       Element* partA = a + at / Unit::kKPart * partOfA;
       auto* tile = tiles + panel * panelStride;
       for (int32_t from = 0; from < rows; from += Unit::kMr) {

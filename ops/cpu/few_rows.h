@@ -63,19 +63,28 @@ struct FewRowsLayout {
   }
 };
 
+// The rows of b in place that are used before the next ones: with the fewest rows of a only as many that
+// whole rows are read one after another.
+template <class Unit>
+constexpr int32_t rowsOfB(int32_t m) {
+  if constexpr (requires { Unit::kStreamedRows; }) return m <= Unit::kStreamedRows ? 8 : Unit::kRowsKc;
+  return Unit::kRowsKc;
+}
+
 template <class Unit, class Source>
 void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
-  using Layout = FewRowsLayout<Unit>;
   const int32_t groups = (m - 1) / Unit::kMr + 1;
   const int32_t most = (m - 1) / groups + 1;
+  const int32_t rowsAtOnce = rowsOfB<Unit>(m);
   int32_t k0 = 0;
   do {
-    const int32_t length = smaller(Unit::kRowsKc, k - k0);
+    const int32_t length = smaller(rowsAtOnce, k - k0);
     const bool last = k0 + length >= k;
     for (int32_t col = 0; col < n; col += Unit::kNr) {
       const int32_t cols = smaller(Unit::kNr, n - col);
-      float* tile = tiles + col / Unit::kNr * Layout::kGroups * Layout::kTileFloats;
-      for (int32_t row = 0; row < m; row += most, tile += Layout::kTileFloats) {
+      float* tile =
+          tiles + int64_t{col} * m;  // without gaps: that is the most that fits the first cache level
+      for (int32_t row = 0; row < m; row += most, tile += most * Unit::kNr) {
         const int32_t rows = smaller(most, m - row);
         Unit::multiplyRows(source, row, rows, col, cols, k0, length, last, tile);
         if (last) source.store(row, rows, col, cols, tile);

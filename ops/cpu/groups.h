@@ -55,6 +55,13 @@ struct UnitGroups {
 
   static int32_t padded(int32_t length) { return static_cast<int32_t>(roundUp(length, Codes::kKUnit)); }
 
+  bool streams(int32_t groups) const {
+    if constexpr (requires { codes_.streams(groups); })
+      return stretches_.length > kMostStretch / 2 && codes_.streams(groups);
+    else
+      return false;
+  }
+
   void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                 float* tile, Ahead& ahead) {
     if (first) __builtin_memset(tile, 0, sizeof(float) * static_cast<size_t>(rows * kNr));

@@ -30,6 +30,8 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kPartOfVector = 8;  // processors that add 512 bits in two halves save one
   static constexpr int32_t kFetchEvery = Dot::kFetchWords * Dot::kKUnit;
 
+  static bool streams(int32_t groups) { return groups <= 2; }
+
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        Sum* tile, Ahead& ahead) {
     first ? multiplyFrom<true>(a, b, k, rows, cols, tile, ahead)

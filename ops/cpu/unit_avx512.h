@@ -40,6 +40,7 @@ struct UnitAvx512 : PanelsAvx512<DotAvx512> {
   static constexpr int32_t kFewKc = 32;
   static constexpr int32_t kRowsKc = 128;
   static constexpr int32_t kMostInPlace = 16;
+  static constexpr int32_t kStreamedRows = 2;
 
   // multiply() for rows of a and b [k, n] in place, from element k0 of the sum on. An unfinished tile has
   // each 32 columns in the order of Interleaved.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/bench/peak.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/seconds.h"
 #include "runtime/workers/cores.h"
 
@@ -60,6 +61,8 @@ Expected<MachineProbes> MachineProbes::create(ops::Isa isa, int threads, ClockKi
   probes.one_ = std::move(*one);
   probes.all_ = std::move(*all);
   probes.clock_ = clock;
+  probes.memory_.reserve(kProbeLines);
+  adviseHugePages(probes.memory_.data(), kProbeLines * sizeof(ops::CacheLine));  // as weights have
   probes.memory_.resize(kProbeLines);
   return probes;
 }
