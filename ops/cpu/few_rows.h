@@ -82,8 +82,7 @@ void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float
     const bool last = k0 + length >= k;
     for (int32_t col = 0; col < n; col += Unit::kNr) {
       const int32_t cols = smaller(Unit::kNr, n - col);
-      float* tile =
-          tiles + int64_t{col} * m;  // without gaps: that is the most that fits the first cache level
+      float* tile = tiles + int64_t{col} * m;  // no gaps: all stay in the first cache level
       for (int32_t row = 0; row < m; row += most, tile += most * Unit::kNr) {
         const int32_t rows = smaller(most, m - row);
         Unit::multiplyRows(source, row, rows, col, cols, k0, length, last, tile);
