@@ -133,7 +133,7 @@ Lines nextOfC(const Source& source, const Block& block, int32_t from, int32_t co
                        smaller(Unit::kNr, block.n - col));
 }
 
-// What is packed of a after the rows of the group `from` for the part of the sum that begins at `at`: by the
+// What is packed of a after the rows from `from` on for the part of the sum that begins at `at`: by the
 // first panel, and after the last one by the next block.
 template <class Unit, class Source>
 Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t col, int32_t at) {

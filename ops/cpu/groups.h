@@ -161,7 +161,7 @@ struct GroupsSource {
     if (sharesLines<BFloat16>(col)) return {};
     return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
   }
-  static constexpr int32_t kRowsAtOnce = Unit::kMr;
+  static constexpr int32_t kRowsAtOnce = 2 * Unit::kMr;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
     return linesOf(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), {});
   }

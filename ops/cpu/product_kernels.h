@@ -59,7 +59,7 @@ struct GmmSource {
     for (int32_t i = 0; i < rows; ++i)
       Pack::copyRows(sourceA(row + i, k0), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
   }
-  static constexpr int32_t kRowsAtOnce = Unit::kMr;
+  static constexpr int32_t kRowsAtOnce = 2 * Unit::kMr;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
     return linesOf(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), args.rowsA);
   }
