@@ -168,7 +168,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   every kFetchEvery elements of the sum.
 // The members of a Source:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
-//   kRowsAtOnce: for how many rows packA is called, a multiple of kMr
+//   kRowsAtOnce: for how many rows packA is called, a multiple of kMr: few, so that the rows before hide the
+//   reading of the next ones, but two groups take fewer instructions than one
 //   linesA(row, rows, k0): the memory that packA will read of these rows for the part from k0 on
 //   readyB(col, k0): that panel of b if it was packed before; otherwise null
 //   linesB(col, k0): the memory that is read for the part of that panel of b
