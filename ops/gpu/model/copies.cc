@@ -4,6 +4,7 @@
 // at two later moments.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/gpu/model/calls.h"

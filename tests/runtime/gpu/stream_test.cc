@@ -17,7 +17,7 @@ void* const kStream = reinterpret_cast<void*>(uintptr_t{7});
 // One rank on the model with its data bound, except expert ids.
 struct OneRank {
   explicit OneRank(ModelOptions options = {}) : group(1, withLog(std::move(options))), transports(1) {
-    backend = std::move(*group.backends()(transports.transport(0)));
+    backend = *group.backends()(transports.transport(0));
     ContextOptions of{.timeoutSeconds = 0.05};  // of the model's clock
     of.device = devicesOn([this](Transport&) -> Expected<std::unique_ptr<GpuBackend>> {
       return std::unique_ptr<GpuBackend>(new ForwardingBackend(backend));

@@ -174,7 +174,7 @@ TEST_CASE("one pass is measured where one is requested") {
 TEST_CASE("a difference is relative, and infinite where a number is none") {
   ModelGroup group(1, {});
   LocalRanks alone(1);
-  const auto backend = std::move(*group.backends()(alone.transport(0)));
+  const auto backend = *group.backends()(alone.transport(0));
   const auto tensorOf = [&](DType type, std::vector<float> values) {
     GpuTensor tensor = *makeGpuTensor(*backend, type, {std::ssize(values)});
     for (size_t i = 0; i < values.size(); ++i)
