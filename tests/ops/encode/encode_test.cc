@@ -261,7 +261,7 @@ TEST_CASE(
             for (const auto& [first, count] : {std::pair{0, kCoded}, {64, 40}, {48, 112}}) {
               GmmWeightGradArgs args = sum(first, count);
               const F32Matrix numbers = gradient(by, args);
-              (ofA ? args.a : args.b) = {codes.codes.data() + first, codes.ld, DType::kF8_E4M3};
+              (ofA ? args.a : args.b) = Operand(codes.codes.data() + first, codes.ld, DType::kF8_E4M3);
               args.codes = codes.all();
               args.codes.firstColumn = first;
               INFO(by.name << " rows " << rows << " columns from " << first << (ofA ? " of a" : " of b")

@@ -39,7 +39,7 @@ struct Group {
   LayerData dataOf() const {
     return makeLayerData(program.tables(), {.tokens = {.counts = std::vector<int64_t>(program.ranks(), 30)}});
   }
-  PendingStep submit(int rank, const char* entry) { return std::move(*contexts[rank]->submit(entry)); }
+  PendingStep submit(int rank, const char* entry) { return *contexts[rank]->submit(entry); }
   // One entry at all ranks.
   Status run(const char* entry) {
     std::vector<PendingStep> others;

@@ -143,7 +143,7 @@ TEST_CASE("the rank that cannot mark its stream refuses the step at all ranks") 
 TEST_CASE("CPU threads have no streams") {
   const Program program = programOf(buildMoeProgram(smallShape(1)));
   LocalRanks transports(1);
-  const auto context = std::move(*Context::create(program, transports.transport(0), {.threads = 1}));
+  const auto context = *Context::create(program, transports.transport(0), {.threads = 1});
   const Status set = context->setStream(kStream);
   REQUIRE(!set);
   CHECK(set.error().message ==
