@@ -358,12 +358,20 @@ struct GmmKernels {
   size_t (*packedBytes)(int32_t n, int32_t k, PackedScales scales);  // 0 if b is never packed
 };
 
+// The blocks of a product of bf16 that its time depends on.
+struct ProductBlocks {
+  int32_t columns;  // of a panel of b
+  int32_t rows;     // that share one pass over b
+  int32_t sum;      // elements after which sums go back to memory
+};
+
 // The kernels that multiply, and the element types that they accept.
 struct ProductKernels {
   std::span<const GmmKernels> gmms;
   std::span<const ProductTypes> weightGradTypes;
   void (*gmmWeightGrad)(const GmmWeightGradArgs&);
   size_t (*weightGradScratchBytes)(int32_t m, int32_t n);
+  ProductBlocks blocks;
 
   // Null if there are none.
   const GmmKernels* find(const ProductTypes& types) const {

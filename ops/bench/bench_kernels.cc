@@ -73,7 +73,7 @@ struct Memory {
 
 Memory probeMemory() {
   constexpr int kBytes = 128 << 20;
-  std::vector<CacheLine> memory(kBytes / sizeof(CacheLine));
+  std::vector<CacheLine> memory = probedMemory(kBytes);
   volatile uint64_t words;  // uses what was read
   return {kBytes / timeOf([&] { words = readMemory(memory); }).median,
           kBytes / timeOf([&] { streamMemory(memory, 0x3f8ccccd3f8ccccd); }).median};

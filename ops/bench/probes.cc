@@ -5,6 +5,8 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/base/huge_pages.h"
+
 namespace sluice::ops {
 namespace {
 
@@ -74,6 +76,14 @@ void fence() {}
 #endif
 
 }  // namespace
+
+std::vector<CacheLine> probedMemory(size_t bytes) {
+  std::vector<CacheLine> lines;
+  lines.reserve(bytes / sizeof(CacheLine));
+  adviseHugePages(lines.data(), bytes);
+  lines.resize(bytes / sizeof(CacheLine));
+  return lines;
+}
 
 uint64_t readMemory(std::span<const CacheLine> memory) {
   return hasWide() ? readWide(memory.data(), memory.size()) : readNarrow(memory.data(), memory.size());

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace sluice::ops {
 
@@ -12,6 +13,10 @@ namespace sluice::ops {
 struct alignas(64) CacheLine {
   std::byte bytes[64] = {};
 };
+
+// `bytes` (a multiple of 64) of zeros in huge pages, as weights have them: with small pages reading is
+// slower.
+std::vector<CacheLine> probedMemory(size_t bytes);
 
 // Reads every line once, in order, with the widest loads of this machine, and returns the exclusive or of
 // their words.

@@ -567,8 +567,11 @@ struct ProductsBy {
        blockedScratchBytesBy<CodesUnit>, packedBytesBy<CodesUnit>},
       {kGroupsProduct, groupsGmmBy<GroupsUnit, GroupsPack>, packGroupsBy<GroupsUnit, GroupsPack>,
        blockedScratchBytesBy<UnitGroups<GroupsUnit>>, groupsPackedBytesBy<GroupsUnit>}};
-  static constexpr ProductKernels kAll = {kGmms, kWeightGradTypes, weightGradBy<Unit, Pack>,
-                                          weightGradScratchBytesBy<Unit>};
+  static constexpr ProductKernels kAll = {kGmms,
+                                          kWeightGradTypes,
+                                          weightGradBy<Unit, Pack>,
+                                          weightGradScratchBytesBy<Unit>,
+                                          {Unit::kNr, Unit::kMc, Unit::kKc}};
 };
 
 }  // namespace

@@ -8,14 +8,13 @@
 #include <utility>
 
 #include "ops/bench/peak.h"
-#include "runtime/base/huge_pages.h"
 #include "runtime/base/seconds.h"
 #include "runtime/workers/cores.h"
 
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kProbeLines = (size_t{256} << 20) / sizeof(ops::CacheLine);
+constexpr size_t kProbeBytes = size_t{256} << 20;
 
 std::atomic<uint64_t> sink;  // uses what was read, so that reads are not optimised away
 
@@ -61,15 +60,13 @@ Expected<MachineProbes> MachineProbes::create(ops::Isa isa, int threads, ClockKi
   probes.one_ = std::move(*one);
   probes.all_ = std::move(*all);
   probes.clock_ = clock;
-  probes.memory_.reserve(kProbeLines);
-  adviseHugePages(probes.memory_.data(), kProbeLines * sizeof(ops::CacheLine));  // as weights have
-  probes.memory_.resize(kProbeLines);
+  probes.memory_ = ops::probedMemory(kProbeBytes);
   return probes;
 }
 
 ProbeRates MachineProbes::probe(Workers& workers) {
   const int threads = workers.count();
-  const size_t each = kProbeLines / static_cast<size_t>(threads);
+  const size_t each = memory_.size() / static_cast<size_t>(threads);
   const auto part = [&](int thread) {
     return std::span(memory_).subspan(static_cast<size_t>(thread) * each, each);
   };

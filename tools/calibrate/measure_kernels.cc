@@ -10,13 +10,6 @@
 namespace sluice::tools {
 namespace {
 
-// The blocks of rows (kMc) and of the sum (kKc) of the units in ops/cpu, and the panels of the widest one.
-constexpr int32_t kColumnUnit = 64;
-constexpr int32_t rowBlockOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 256 : 384; }
-constexpr int32_t sumBlockOf(ops::Isa isa) {
-  return isa == ops::Isa::kAmx ? 2048 : isa == ops::Isa::kAvx512Bf16 ? 512 : 256;
-}
-
 using Scratch = std::vector<ops::CacheLine>;
 
 Scratch makeScratch(size_t bytes) { return Scratch(bytes / sizeof(ops::CacheLine) + 1); }
@@ -55,8 +48,7 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
                        .transposeB = transposed,
                        .scratch = scratch.data()});
         });
-        timed.push_back(
-            {double(rows), double(n), double(k), passesOf(rows, rowBlockOf(kernels.isa)), seconds});
+        timed.push_back({double(rows), double(n), double(k), passesOf(rows, kernels.blocks.rows), seconds});
       }
   return timed;
 }
@@ -85,14 +77,14 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
                                  .n = n,
                                  .scratch = scratch.data()});
         });
-        timed.push_back({double(m), double(n), double(rows), passesOf(m, rowBlockOf(kernels.isa)), seconds});
+        timed.push_back({double(m), double(n), double(rows), passesOf(m, kernels.blocks.rows), seconds});
       }
   return timed;
 }
 
 // From the time of a narrow product, with and without.
 double roundingRate(const ops::KernelSet& kernels, double budget) {
-  constexpr int32_t kRows = 256, kSum = 1024, kColumns = kColumnUnit;
+  constexpr int32_t kRows = 256, kSum = 1024, kColumns = 64;
   const std::vector<BFloat16> a = randomMatrix(kRows * kSum), b = randomMatrix(kSum * kColumns);
   std::vector<BFloat16> c(size_t{kRows} * kColumns);
   Scratch scratch = makeScratch(kernels.gmmScratchBytes(kColumns, kSum));
@@ -143,9 +135,9 @@ MeasuredMatrix measureMatrix(const ops::KernelSet& kernels, const Effort& effort
   out.rates.gmmTransposed = fit(timeGmm(kernels, true, effort));
   out.rates.weightGrad = fit(timeWeightGrad(kernels, effort));
   out.rates.rowUnit = 1;
-  out.rates.columnUnit = kColumnUnit;
-  out.rates.rowBlock = rowBlockOf(kernels.isa);
-  out.rates.sumBlock = sumBlockOf(kernels.isa);
+  out.rates.columnUnit = kernels.blocks.columns;
+  out.rates.rowBlock = kernels.blocks.rows;
+  out.rates.sumBlock = kernels.blocks.sum;
   return out;
 }
 

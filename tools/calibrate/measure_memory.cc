@@ -39,7 +39,7 @@ Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool wri
                                        std::vector<Span>(static_cast<size_t>(passes)));
   std::barrier<> ready(threads);
   const Status started = runTogether(threads, "measuring memory", [&](int t) {
-    std::vector<ops::CacheLine> lines(bytesOfEach / sizeof(ops::CacheLine), ops::CacheLine{});
+    std::vector<ops::CacheLine> lines = ops::probedMemory(bytesOfEach);
     for (size_t pass = 0; pass < static_cast<size_t>(passes); ++pass) {
       ready.arrive_and_wait();
       Span& span = spans[static_cast<size_t>(t)][pass];
@@ -84,10 +84,13 @@ class ColdProducts {
   ColdProducts(const ops::KernelSet& kernels, const Effort& effort)
       : kernels_(kernels),
         effort_(effort),
-        weights_(std::max<size_t>(effort.bytes / 2, kRow * kSum), toBFloat16(0.01f)),
+        weights_(ops::probedMemory(std::max(effort.bytes, 2 * kRow * kSum))),
         rows_(size_t{kRows} * kSum, toBFloat16(0.5f)),
         out_(size_t{kRows} * kColumns),
-        scratch_(kernels.gmmScratchBytes(kColumns, kSum) / sizeof(ops::CacheLine) + 1) {}
+        scratch_(kernels.gmmScratchBytes(kColumns, kSum) / sizeof(ops::CacheLine) + 1) {
+    constexpr uint64_t kHundredths = 0x3c243c243c243c24;  // of bf16
+    ops::streamMemory(weights_, kHundredths);
+  }
 
   // The seconds that a product with a new weight of `columns` columns takes longer than one with a known
   // weight; `warm` gets the time of the latter. The weight is separate, or a tile of a matrix with rows of
@@ -95,13 +98,14 @@ class ColdProducts {
   double lost(int32_t columns, bool isTile, double& warm) {
     const size_t ld = isTile ? kRow : static_cast<size_t>(columns),
                  tiles = kRow / static_cast<size_t>(columns);
-    const size_t count = weights_.size() / (kRow * kSum) * tiles;
+    const size_t count = weights_.size() * sizeof(ops::CacheLine) / (2 * kRow * kSum) * tiles;
+    const auto* const weights = reinterpret_cast<const BFloat16*>(weights_.data());
     const auto product = [&](size_t index) {
       const size_t matrix = index / tiles * kRow * kSum, tile = index % tiles;
       const size_t offset =
           isTile ? tile * static_cast<size_t>(columns) : tile * static_cast<size_t>(columns) * kSum;
       kernels_.gmm({.a = {rows_.data(), kSum},
-                    .b = {weights_.data() + matrix + offset, static_cast<int64_t>(ld)},
+                    .b = {weights + matrix + offset, static_cast<int64_t>(ld)},
                     .c = {out_.data(), columns},
                     .rows = kRows,
                     .n = columns,
@@ -119,7 +123,7 @@ class ColdProducts {
  private:
   const ops::KernelSet& kernels_;
   const Effort& effort_;
-  const std::vector<BFloat16> weights_;
+  std::vector<ops::CacheLine> weights_;
   const std::vector<BFloat16> rows_;
   std::vector<BFloat16> out_;
   std::vector<ops::CacheLine> scratch_;
@@ -144,7 +148,7 @@ void measureGrads(const ops::KernelSet& kernels, const Effort& effort, MemoryRat
   constexpr int32_t kRows = 32, kSize = 512;
   constexpr size_t kFloats = size_t{kSize} * kSize;
   const std::vector<BFloat16> factor(size_t{kRows} * kSize, toBFloat16(0.5f));
-  std::vector<ops::CacheLine> past(effort.bytes / sizeof(ops::CacheLine));
+  std::vector<ops::CacheLine> past = ops::probedMemory(effort.bytes);
   std::vector<float> kept(kSize *
                           (kSize + 1));  // rows that are no whole lines are not written past the caches
   std::vector<ops::CacheLine> scratch(kernels.weightGradScratchBytes(kSize, kSize) / sizeof(ops::CacheLine) +
