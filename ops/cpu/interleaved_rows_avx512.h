@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/cpu/blocked_product.h"
 #include "ops/cpu/square.h"
 #include "ops/cpu/unroll.h"
 #include "runtime/base/dtype.h"
@@ -26,6 +27,8 @@ class InterleavedRows {
     unroll<2>([&](auto h) SLUICE_UNROLLED {
       const __m512i even = _mm512_loadu_si512(from_ + h.value * 32);
       const __m512i odd = _mm512_loadu_si512(oddRow + h.value * 32);
+      fetchSoon(from_ + kRowsAhead * stride_ + h.value * 32);
+      fetchSoon(from_ + (kRowsAhead + 1) * stride_ + h.value * 32);
       column[2 * h.value] = firstPairs(even, odd);
       column[2 * h.value + 1] = secondPairs(even, odd);
     });
@@ -36,6 +39,10 @@ class InterleavedRows {
   }
 
  private:
+  // The number of rows by which lines are prefetched that were prefetched long before: some were evicted
+  // meanwhile, most where rows begin a multiple of 4 KiB apart and share a few sets of the cache.
+  static constexpr int32_t kRowsAhead = 32;
+
   const BFloat16* from_;
   int64_t stride_;
   int32_t left_;
