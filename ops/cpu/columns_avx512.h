@@ -17,7 +17,7 @@ class SquareAvx512 {
   static constexpr int32_t kColumns = kSquare;
   static constexpr int32_t kLength = 2 * kSquare;
   static constexpr int32_t kAhead = 16 * kLength;
-  static constexpr int32_t kMostRows = 16;
+  static constexpr int32_t kMostRows = 8;
 
   SquareAvx512(const BFloat16* b, int64_t ldb) {
     for (int j = 0; j < kSquare; ++j) pairs_[j] = _mm512_loadu_si512(b + j * ldb);
@@ -30,7 +30,10 @@ class SquareAvx512 {
       addRows<1>(a, lda, tile, stride);
       return;
     }
-    for (; m >= 8; m -= 8, a += 8 * lda, tile += 8 * stride) addRows<8>(a, lda, tile, stride);
+    if (m == 8) {
+      addRows<8>(a, lda, tile, stride);
+      return;
+    }
     if (m >= 4) {
       addRows<4>(a, lda, tile, stride);
       m -= 4, a += 4 * lda, tile += 4 * stride;

@@ -27,7 +27,6 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kNr = 64;
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
-  static constexpr int32_t kPartOfVector = 8;  // processors that add 512 bits in two halves save one
   static constexpr int32_t kFetchEvery = Dot::kFetchWords * Dot::kKUnit;
 
   static bool streams(int32_t groups) { return groups <= 2; }
@@ -66,15 +65,17 @@ struct PanelsAvx512 : Dot {
     requires(Dot::kPacksOnTheWay)
   {
     using Function = void (*)(RowsInMemory, Panel, int32_t, Tile, Ahead&);
-    static constexpr Function kWhole[8] = {parts<6, 1>, parts<6, 2>, parts<6, 3>, parts<6, 4>,
-                                           parts<6, 5>, parts<6, 6>, parts<6, 7>, parts<6, 8>};
-    static constexpr Function kFewer[5][4] = {{parts<1, 2>, parts<1, 4>, parts<1, 6>, parts<1, 8>},
-                                              {parts<2, 2>, parts<2, 4>, parts<2, 6>, parts<2, 8>},
-                                              {parts<3, 2>, parts<3, 4>, parts<3, 6>, parts<3, 8>},
-                                              {parts<4, 2>, parts<4, 4>, parts<4, 6>, parts<4, 8>},
-                                              {parts<5, 2>, parts<5, 4>, parts<5, 6>, parts<5, 8>}};
-    const Function function =
-        rows == kMr ? kWhole[(cols - 1) / kPartOfVector] : kFewer[rows - 1][(cols - 1) / 16];
+    // Less than a vector has one of its own; 60 columns would need more registers than there are.
+    static constexpr Function kWhole[16] = {parts<6, 4>,  parts<6, 4>,  parts<6, 4>,  parts<6, 4>,
+                                            parts<6, 5>,  parts<6, 6>,  parts<6, 7>,  parts<6, 8>,
+                                            parts<6, 9>,  parts<6, 10>, parts<6, 11>, parts<6, 12>,
+                                            parts<6, 13>, parts<6, 14>, parts<6, 16>, parts<6, 16>};
+    static constexpr Function kFewer[5][4] = {{parts<1, 4>, parts<1, 8>, parts<1, 12>, parts<1, 16>},
+                                              {parts<2, 4>, parts<2, 8>, parts<2, 12>, parts<2, 16>},
+                                              {parts<3, 4>, parts<3, 8>, parts<3, 12>, parts<3, 16>},
+                                              {parts<4, 4>, parts<4, 8>, parts<4, 12>, parts<4, 16>},
+                                              {parts<5, 4>, parts<5, 8>, parts<5, 12>, parts<5, 16>}};
+    const Function function = rows == kMr ? kWhole[(cols - 1) / 4] : kFewer[rows - 1][(cols - 1) / 16];
     function(RowsInMemory{a, lda}, Panel{b}, k / kWord, Tile{tile}, ahead);
   }
 
@@ -110,6 +111,10 @@ struct PanelsAvx512 : Dot {
       });
       b += kWord * kNr / (Dot::kHalves ? 2 : 1);
     }
+    // Of four columns.
+    SLUICE_UNROLLED __m128i quarter(int32_t column) const {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + column * kWord));
+    }
   };
 
   template <bool kFirst>
@@ -140,38 +145,47 @@ struct PanelsAvx512 : Dot {
         __builtin_memcpy(at + row * kNr + v.value * 16, &sums[v.value], 64);
       });
     }
+    // Four columns of two rows.
+    SLUICE_UNROLLED __m256 twoBefore(int32_t row, int32_t column) const {
+      return _mm256_loadu2_m128(at + (row + 1) * kNr + column, at + row * kNr + column);
+    }
+    SLUICE_UNROLLED void putTwo(int32_t row, int32_t column, __m256 sums) const {
+      _mm256_storeu2_m128(at + (row + 1) * kNr + column, at + row * kNr + column, sums);
+    }
   };
   // or the result.
   template <class T>
   struct Whole {
     ResultTile<T> to;
-    SLUICE_UNROLLED void put(int32_t row, const __m512 (&sums)[kNr / 16]) const {
-      const __m512 by = _mm512_set1_ps(to.alpha);
+    SLUICE_UNROLLED void put(int32_t row, __m512 (&sums)[kNr / 16]) const {
+      if (to.alpha != 1)
+        unroll<kNr / 16>([&](auto v) SLUICE_UNROLLED {
+          sums[v.value] = _mm512_mul_ps(sums[v.value], _mm512_set1_ps(to.alpha));
+        });
       T* const at = to.data + row * to.ld;
       if constexpr (__is_same(T, float))
         if (to.adds) {
           unroll<kNr / 16>([&](auto v) SLUICE_UNROLLED {
             float* const here = at + v.value * 16;
-            _mm512_storeu_ps(here, _mm512_add_ps(_mm512_loadu_ps(here), _mm512_mul_ps(sums[v.value], by)));
+            _mm512_storeu_ps(here, _mm512_add_ps(_mm512_loadu_ps(here), sums[v.value]));
           });
           return;
         }
       unroll<sizeof(T)>([&](auto v) SLUICE_UNROLLED {
         __m512i line;
         if constexpr (__is_same(T, float))
-          line = _mm512_castps_si512(_mm512_mul_ps(sums[v.value], by));
+          line = _mm512_castps_si512(sums[v.value]);
         else
-          line = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(sums[2 * v.value + 1], by),
-                                              _mm512_mul_ps(sums[2 * v.value], by));
+          line = (__m512i)_mm512_cvtne2ps_pbh(sums[2 * v.value + 1], sums[2 * v.value]);
         _mm512_stream_si512(reinterpret_cast<__m512i*>(at) + v.value, line);
       });
     }
   };
 
-  // Tiles of some eighths of kNr columns.
-  template <int kRows, int kEighths>
+  // Tiles of some quarters of vectors.
+  template <int kRows, int kQuarters>
   static void parts(RowsInMemory a, Panel b, int32_t words, Tile tile, Ahead& ahead) {
-    sized<kRows, kEighths / 2, false, kEighths % 2 == 1>(a, b, words, tile, ahead);
+    sized<kRows, kQuarters / 4, false, kQuarters % 4>(a, b, words, tile, ahead);
   }
 
   // The sums of the next group of rows, which lie behind these ones in the second cache level: not earlier,
@@ -184,10 +198,19 @@ struct PanelsAvx512 : Dot {
     for (int32_t i = 0; i < kLines; ++i) fetchNear(from + i * kLineBytes);
   }
 
-  // kHalf: and the first half of one more vector.
-  template <int kRows, int kVectors, bool kFirst, bool kHalf = false, class Rows, class Columns, class Result>
+  // kQuarters: of one more vector. Processors that add 512 bits in two halves save one with two quarters; a
+  // single quarter has half a vector with that of the next row.
+  template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Columns, class Result>
   static void sized(Rows a, Columns b, int32_t words, Result result, Ahead& ahead) {
+    constexpr bool kHalf = kQuarters >= 2;
     constexpr int kAll = kVectors + (kHalf ? 1 : 0);
+    constexpr int kQuarterAt = kQuarters % 2 == 0 ? 0 : kVectors * 16 + (kHalf ? 8 : 0);
+    constexpr int kPairs = kQuarters % 2 == 0 ? 0 : kRows / 2;
+    static_assert(kPairs == 0 || kRows % 2 == 0);
+    __m256 sumOfTwo[kRows];
+    if constexpr (kPairs > 0)
+      unroll<kPairs>([&](auto p)
+                         SLUICE_UNROLLED { sumOfTwo[p.value] = result.twoBefore(2 * p.value, kQuarterAt); });
     typename Dot::Vector sum[kRows][kAll];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kAll>([&](auto v) SLUICE_UNROLLED {
@@ -201,7 +224,10 @@ struct PanelsAvx512 : Dot {
       if constexpr (!kFirst) fetchNextTile(result.at, words - w);
       for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end; ++w, a.a += kWord) {
         __m512i column[kAll];
+        __m128i quarter = {};
+        if constexpr (kPairs > 0) quarter = b.quarter(kQuarterAt);
         b.next(column);
+        __m512i before = {};
         unroll<kRows>([&](auto i) SLUICE_UNROLLED {
           int32_t word;
           __builtin_memcpy(&word, a.row(i.value), 4);
@@ -211,10 +237,16 @@ struct PanelsAvx512 : Dot {
           });
           if constexpr (kHalf)
             sum[i.value][kVectors] = Dot::addHalf(sum[i.value][kVectors], column[kVectors], row);
+          if constexpr (kPairs > 0 && i.value % 2 == 1)
+            sumOfTwo[i.value / 2] = Dot::addQuarters(sumOfTwo[i.value / 2], quarter, before, row);
+          before = row;
         });
       }
     }
     unroll<kRows>([&](auto i) SLUICE_UNROLLED { result.put(i.value, sum[i.value]); });
+    if constexpr (kPairs > 0)
+      unroll<kPairs>([&](auto p)
+                         SLUICE_UNROLLED { result.putTwo(2 * p.value, kQuarterAt, sumOfTwo[p.value]); });
   }
 };
 

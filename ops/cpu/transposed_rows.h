@@ -22,8 +22,7 @@
 namespace sluice::ops {
 namespace {
 
-// A Unit for this has, besides the members in blocked_product.h, kPartOfVector (columns of which a tile has a
-// multiple without more work) and
+// A Unit for this has, besides the members in blocked_product.h,
 //   multiplyInPlace(a, lda, b, k, rows, cols, tile, ahead): tile += a * b like multiply(), for rows of bf16
 //   in memory and a k that is a multiple of kKUnit
 template <class Unit, class Pack>

@@ -305,27 +305,31 @@ TEST_CASE("every gmm of gathered rows has the bits of the same rows one after th
         }
 }
 
-TEST_CASE("gmm gives a row the same bits however few rows are with it") {
+TEST_CASE("gmm gives a row the same bits however many rows are with it") {
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})
-      for (int32_t k : {7, 300, 577, 1058}) {
+      for (int32_t k : {7, 300, 1058}) {
         Random random(8);
-        const Case whole(random, {50, 91, k}, transposed);
-        Bf16Matrix c = whole.output(), pieces = whole.output();
+        const Case whole(random, {67, 91, k}, transposed);
+        Bf16Matrix c = whole.output();
         whole.run(by, c);
-        int32_t row = 0;
-        for (int32_t rows : {1, 3, 4, 6, 7, 13, 16}) {
+        Scratch scratch(by.kernels.gmmScratchBytes(91, k));
+        for (int32_t rows = 1; rows < 67; ++rows) {
           INFO(by.name << " rows " << rows << " k " << k << (transposed ? " transposed" : ""));
-          Scratch scratch(by.kernels.gmmScratchBytes(91, k));
-          GmmArgs args = whole.args(pieces, scratch.data());
-          args.a = args.a.from(row, 0);
-          args.c = args.c.from(row, 0);
+          Bf16Matrix last = whole.output();
+          GmmArgs args = whole.args(last, scratch.data());
+          const int32_t others = 67 - rows;
+          args.a = args.a.from(others, 0);
+          args.c = args.c.from(others, 0);
           args.rows = rows;
           by.kernels.gmm(args);
-          row += rows;
+          args.a = whole.args(last, nullptr).a;
+          args.c = whole.args(last, nullptr).c;
+          args.rows = others;
+          by.kernels.gmm(args);
+          CHECK(c.sameBits(last));
+          CHECK(last.gapsAreUntouched());
         }
-        CHECK(c.sameBits(pieces));
-        CHECK(pieces.gapsAreUntouched());
       }
 }
 
