@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/halves_avx512.h"
 #include "ops/cpu/interleaved_rows_avx512.h"
 #include "ops/cpu/unroll.h"
 
@@ -57,6 +58,12 @@ struct PanelsAvx512 : Dot {
     requires(Dot::kPacksOnTheWay)
   {
     sized<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Whole<T>{result}, ahead);
+  }
+
+  // The columns of a tile that take the least time, of which `cols` are used: three quarters of a vector are
+  // two additions of half a vector.
+  static int32_t columnsInPlace(int32_t cols) {
+    return (cols - 1) / 4 % 4 == 2 && !addsInHalves() ? cols + 4 : cols;
   }
 
   // tile += a * b for rows of bf16 in memory, instead of packed ones, and a multiple of kKUnit elements.

@@ -23,6 +23,7 @@ namespace sluice::ops {
 namespace {
 
 // A Unit for this has, besides the members in blocked_product.h,
+//   columnsInPlace(cols): the number of columns, at least `cols`, that it multiplies by fastest
 //   multiplyInPlace(a, lda, b, k, rows, cols, tile, ahead): tile += a * b like multiply(), for rows of bf16
 //   in memory and a k that is a multiple of kKUnit
 template <class Unit, class Pack>
@@ -39,6 +40,7 @@ class TransposedRows {
 
   explicit TransposedRows(const GmmArgs& args)
       : args_(args),
+        columns_(Unit::columnsInPlace(args.rows)),
         tiles_(static_cast<float*>(args.scratch)),
         pairs_(reinterpret_cast<uint32_t*>(static_cast<std::byte*>(args.scratch) + kTileBytes)),
         packed_(reinterpret_cast<Element*>(static_cast<std::byte*>(args.scratch) + kTileBytes + kPairBytes)) {
@@ -91,8 +93,8 @@ class TransposedRows {
         ahead.b = linesAfter(row, first + rows, end, k0, k);
         ahead.b.spreadOver(k / Unit::kFetchEvery);
         if (k0 == 0) __builtin_memset(tile, 0, kTileFloats * sizeof(float));
-        Unit::multiplyInPlace(b(first, k0), args_.b.ld, packed_ + int64_t{k0} * Unit::kNr, k, rows,
-                              args_.rows, tile, ahead);
+        Unit::multiplyInPlace(b(first, k0), args_.b.ld, packed_ + int64_t{k0} * Unit::kNr, k, rows, columns_,
+                              tile, ahead);
         if (k0 + k >= args_.k) round(first, rows, tile);
         tile += kTileFloats;
       }
@@ -150,6 +152,7 @@ class TransposedRows {
   }
 
   const GmmArgs& args_;
+  const int32_t columns_;
   float* const tiles_;
   uint32_t* const pairs_;  // of columns of the result: [kBlockRows / 2][kMostRows]
   Element* const packed_;
