@@ -3,6 +3,7 @@
 import os
 import pathlib
 import threading
+import time
 import traceback
 import unittest
 
@@ -14,17 +15,21 @@ HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 32, 4, 2, 50
 WORKERS = 2
 
 
-def worker_wakes() -> int:
-    """How often the workers of Sluice have waited so far."""
-    wakes = 0
-    for task in pathlib.Path("/proc/self/task").iterdir():
-        try:
-            lines = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
-        except OSError:  # the thread has ended
-            continue
-        if lines["Name"].strip().startswith("sluice-core-"):
-            wakes += int(lines["voluntary_ctxt_switches"])
-    return wakes
+def worker_waits() -> dict[str, int]:
+    """How often each worker of Sluice has waited so far: read when all of them wait, also those just started."""
+    while True:
+        waits, busy = {}, False
+        for task in pathlib.Path("/proc/self/task").iterdir():
+            try:
+                lines = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+            except OSError:  # the thread has ended
+                continue
+            if lines["Name"].strip().startswith("sluice-core-"):
+                waits[task.name] = int(lines["voluntary_ctxt_switches"])
+                busy |= not lines["State"].strip().startswith("S")
+        if not busy:
+            return waits
+        time.sleep(0.001)
 
 
 class ThreadsTest(unittest.TestCase):
@@ -47,11 +52,11 @@ class ThreadsTest(unittest.TestCase):
 
     def wakes(self, run=None) -> int:
         """How often workers of Sluice's own were woken by five runs (steps), all of which give the same bits."""
-        before = worker_wakes()
+        before = worker_waits()
         for _ in range(5):
             for one, other in zip((run or self.step)(), self.expected):
                 self.assertTrue(torch.equal(one, other))
-        return worker_wakes() - before
+        return sum(waits - before.get(worker, 0) for worker, waits in worker_waits().items())
 
     def test_as_many_threads_run_the_steps(self):
         self.assertEqual(self.wakes(), 0)
