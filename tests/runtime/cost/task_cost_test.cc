@@ -38,6 +38,7 @@ TEST_CASE("a product of half_rows rows runs at half the rate, one of many rows a
 
 TEST_CASE("a tile of a wide weight is read in short runs, a whole or transposed one is not") {
   Rates rates = cpuRates();
+  rates.memory.overlap = 0;
   const auto memory = [&](const Family& family) {
     return taskCost({}, family, 64, 1, TaskRates(rates, 1)).memory;
   };
@@ -140,6 +141,8 @@ TEST_CASE("a weight that the last cache holds is read from memory by its first s
 
 TEST_CASE("sums that the core's cache cannot hold cost their way to memory and back") {
   Rates rates = cpuRates();
+  rates.memory.overlap = 0;
+  rates.caches.coreSpill = rates.memory.coreRead;
   const double fits = taskCost({}, product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory;
   rates.caches.core = 4096;
   CHECK(taskCost({}, product(1 << 14, 4096, 512), 192, 1, TaskRates(rates, 1)).memory > 1.5 * fits);
