@@ -244,9 +244,11 @@ struct PanelsAvx512 : Dot {
           });
           if constexpr (kHalf)
             sum[i.value][kVectors] = Dot::addHalf(sum[i.value][kVectors], column[kVectors], row);
-          if constexpr (kPairs > 0 && i.value % 2 == 1)
-            sumOfTwo[i.value / 2] = Dot::addQuarters(sumOfTwo[i.value / 2], quarter, before, row);
-          before = row;
+          if constexpr (kPairs > 0) {
+            if constexpr (i.value % 2 == 1)
+              sumOfTwo[i.value / 2] = Dot::addQuarters(sumOfTwo[i.value / 2], quarter, before, row);
+            before = row;
+          }
         });
       }
     }
