@@ -62,7 +62,9 @@ struct PanelsAvx512 : Dot {
 
   // The columns of a tile that take the least time, of which `cols` are used: three quarters of a vector are
   // two additions of half a vector.
-  static int32_t columnsInPlace(int32_t cols) {
+  static int32_t columnsInPlace(int32_t cols)
+    requires(Dot::kPacksOnTheWay)
+  {
     return (cols - 1) / 4 % 4 == 2 && !addsInHalves() ? cols + 4 : cols;
   }
 

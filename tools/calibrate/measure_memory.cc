@@ -88,8 +88,7 @@ class ColdProducts {
         rows_(size_t{kRows} * kSum, toBFloat16(0.5f)),
         out_(size_t{kRows} * kColumns),
         scratch_(kernels.gmmScratchBytes(kColumns, kSum) / sizeof(ops::CacheLine) + 1) {
-    constexpr uint64_t kHundredths = 0x3c243c243c243c24;  // of bf16
-    ops::streamMemory(weights_, kHundredths);
+    ops::streamMemory(weights_, toBFloat16(0.01f).bits * uint64_t{0x0001000100010001});
   }
 
   // The seconds that a product with a new weight of `columns` columns takes longer than one with a known
