@@ -5,13 +5,13 @@
 //     for blocks of kKc of the sum
 //       for panels of kNr columns of c
 //         for parts of kKPart of the block of the sum
-//           pack that part of the panel of b
+//           pack that part of the panel of b, if that was not done meanwhile
 //           for groups of kMr rows:
 //             for the first panel, pack that part of the rows of a, of one or several groups
 //             tile[kMr, kNr] += a group * b panel; after the last part, store the tile
 //
-// A part of a panel stays in the first cache level; meanwhile the Unit prefetches the next part, a few lines
-// at a time. The packed a stays in the second level.
+// A part of a panel stays in the first cache level, or in the second; meanwhile the Unit prefetches or packs
+// the next part, a little at a time. The packed a stays in the second level.
 //
 // The sum of one element of c runs over k in the same order for all m, n and blocks, so its bits depend only
 // on its row of a, its column of b, and k.
@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cpu/unroll.h"
 #include "runtime/base/dtype.h"
 
 namespace sluice::ops {
@@ -112,6 +113,18 @@ struct Ahead {
   }
 };
 
+// The same, of a Unit that also packs the next panel.
+template <class NextPanel>
+struct AheadPacking : Ahead {
+  NextPanel next;
+  SLUICE_UNROLLED void fetch() {
+    Ahead::fetch();
+    next.step();
+  }
+};
+template <class AnyAhead>
+constexpr bool kPacksNext = requires(AnyAhead& ahead) { ahead.next; };
+
 // Rows [row, row + rows) of m against all n columns, for the elements [k0, k0 + k) of the sum, which may be
 // the last ones.
 struct Block {
@@ -153,9 +166,10 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 // Sum (4 bytes), kFetchEvery (see multiply), kPanelBytes (of a part of a panel of b, if it has more than its
 // elements); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number of rows of a for which b is
 // read in place; 0: it is always packed) and optionally kStreamedRows (see rowsOfB); for columns.h optionally
-// Square; optionally kPacksOnTheWay, with
-//   multiplyPacking(a, b, ldb, panel, k, rows, first, tile, ahead): multiply() by a whole panel that is k
-//   rows of bf16 in memory, which it packs to `panel` as packB() would
+// Square; optionally
+//   NextPanel(from, ld, k, liesTransposed, panel, calls): packs what lies at `from` as packB() would, in so
+//   many calls of step(), if canPack(cols, k, liesTransposed); multiply() and multiplyToResult() then accept
+//   an AheadPacking, too
 // optionally
 //   streams(groups): whether panels that were packed before are not prefetched if so few groups of rows use
 //   them, because the processor does that best by itself
@@ -164,8 +178,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   to a ResultTile
 // and
 //   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
-//   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() about
-//   every kFetchEvery elements of the sum.
+//   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() at
+//   least once for every kFetchEvery elements of the sum.
 // The members of a Source:
 //   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
 //   kRowsAtOnce: for how many rows packA is called, a multiple of kMr: few, so that the rows before hide the
@@ -180,8 +194,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   unit(): the Unit, if that is not constructed without arguments
 //   optionally hasResultTiles() and withResultTile(row, col, multiply), which calls multiply(tile) with the
 //   ResultTile of a whole tile
-//   optionally kInterleavesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
-//   strideB() apart unless liesTransposed()
+//   optionally kRearrangesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
+//   strideB() apart (columns if it liesTransposed()), of `length()` elements of the sum in all
 // and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
 
 // Of a packed part of a panel of b.
@@ -198,10 +212,12 @@ struct ScratchLayout {
   static constexpr int32_t kParts = Unit::kKc / Unit::kKPart;
   static constexpr int64_t kABytes =
       int64_t{Unit::kMc} * kParts * Unit::kAStride * sizeof(typename Unit::Element);
-  static constexpr int64_t kBBytes = panelBytes<Unit>();
+  static constexpr int64_t kPanelBytes = panelBytes<Unit>();
+  static constexpr int64_t kBBytes = (requires { typename Unit::NextPanel; } ? 2 : 1) * kPanelBytes;
   static constexpr int64_t kTileSums = int64_t{Unit::kMr} * Unit::kNr;
   static_assert(sizeof(typename Unit::Sum) == 4 && Unit::kKc % Unit::kKPart == 0);
-  static_assert(kABytes % 64 == 0 && kBBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
+  static_assert(kABytes % 64 == 0 && kPanelBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 &&
+                Unit::kMc % 16 == 0);
 
   // With one part of the sum one tile at a time is needed, with several those of a panel of columns; with
   // several blocks those of all panels.
@@ -212,36 +228,42 @@ struct ScratchLayout {
   }
 };
 
-// What is read of b after the part of the panel of `col` that ends at `end`.
-template <class Unit, class Source>
-Lines linesAfter(const Source& source, const Block& block, int32_t col, int32_t end) {
-  if (block.k == 0) return {};  // an empty operand may be null
-  if (end < block.k) return source.linesB(col, block.k0 + end);
-  if (col + Unit::kNr < block.n) return source.linesB(col + Unit::kNr, block.k0);
-  return block.last ? Lines() : source.linesB(0, block.k0 + block.k);
-}
-
-// Whether the first group of rows may pack a whole panel while it multiplies by it.
-template <class Unit, class Source>
-constexpr bool kPacksOnTheWay = requires {
-  Unit::kPacksOnTheWay;
-  Source::kInterleavesOnly;
+// The part of a panel of b that begins at this column and at the element k0 of the sum.
+struct PanelPart {
+  int32_t col = -1, k0 = 0;  // -1: none
+  friend bool operator==(const PanelPart&, const PanelPart&) = default;
 };
-template <class Unit, class Source>
-bool canPackOnTheWay(const Source& source) {
-  if constexpr (kPacksOnTheWay<Unit, Source>)
-    return !source.liesTransposed();
-  else
-    return false;
+
+// The one after the part of the panel of `col` that ends at the element `end` of a block of the sum.
+template <class Unit>
+PanelPart partAfter(const Block& block, int32_t col, int32_t end) {
+  if (block.k == 0) return {};  // an empty operand may be null
+  if (end < block.k) return {col, block.k0 + end};
+  if (col + Unit::kNr < block.n) return {col + Unit::kNr, block.k0};
+  if (!block.last) return {0, block.k0 + block.k};
+  return block.row + block.rows < block.m ? PanelPart{0, 0} : PanelPart{};
 }
 
+// Room for packed parts: for the one that is multiplied, and for the next one.
+template <class Element>
+struct PanelRoom {
+  Element* now;
+  Element* next;
+  PanelPart packed;  // what was packed to `now` meanwhile
+
+  void goOnWith(const PanelPart& part) {
+    Element* const free = now;
+    now = next;
+    next = free;
+    packed = part;
+  }
+};
+
 template <class Unit, class Source>
-void multiplyPacking(Unit& unit, const Source& source, const typename Unit::Element* a, int32_t col,
-                     int32_t k0, int32_t k, int32_t rows, bool first, typename Unit::Element* panel,
-                     typename Unit::Sum* tile, Ahead& ahead) {
-  if constexpr (kPacksOnTheWay<Unit, Source>)
-    unit.multiplyPacking(a, source.sourceB(col, k0), source.strideB(), panel, k, rows, first, tile, ahead);
-}
+constexpr bool kPacksAhead = requires {
+  typename Unit::NextPanel;
+  Source::kRearrangesOnly;
+};
 
 // Whether so few groups of rows use a panel that was packed before that the hardware prefetches it best.
 template <class Unit>
@@ -266,75 +288,111 @@ bool hasResultTiles(const Source& source) {
     return false;
 }
 
-template <class Unit, class Source>
+template <class Unit, class Source, class AnyAhead>
 void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a,
-                      const typename Unit::Element* b, int32_t k, int32_t row, int32_t col, Ahead& ahead) {
+                      const typename Unit::Element* b, int32_t k, int32_t row, int32_t col, AnyAhead& ahead) {
   if constexpr (kHasResultTiles<Unit, Source>)
     source.withResultTile(row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, tile, ahead); });
 }
 
+// A packed part of a panel, and the packed rows of a block and tiles that belong to it.
+template <class Unit>
+struct PartOfBlock {
+  int32_t col, cols;
+  int32_t at, length;  // elements of the block's sum
+  const typename Unit::Element* b;
+  typename Unit::Element* a;
+  typename Unit::Sum* tile;
+  int64_t tileStride;
+  bool toResult;  // sums need no tile
+};
+
+// All groups of rows of the block times the part.
+template <class Unit, class Source, class AnyAhead>
+void multiplyPart(Unit& unit, const Source& source, const Block& block, PartOfBlock<Unit> part,
+                  AnyAhead& ahead) {
+  const auto [col, cols, at, length, b, a, tile, tileStride, toResult] = part;
+  const int32_t rows = block.rows, fetches = length / Unit::kFetchEvery;
+  const bool first = block.k0 + at == 0, ends = at + length >= block.k;
+  const bool fetchesA = length > 0 && (col == 0 || (ends && col + Unit::kNr >= block.n));
+  const bool fetchesC = block.last && ends && source.fetchesC();
+  for (int32_t from = 0; from < rows; from += Unit::kMr) {
+    const int32_t row = block.row + from, groupRows = smaller(Unit::kMr, rows - from);
+    if (fetchesA && from % Source::kRowsAtOnce == 0) {
+      const int32_t count = smaller(Source::kRowsAtOnce, rows - from);
+      if (col == 0) source.packA(row, count, block.k0 + at, length, part.a);
+      ahead.a.become([&] { return nextOfA<Unit>(source, block, from, col, at); });
+      ahead.a.spreadOver((count + Unit::kMr - 1) / Unit::kMr * fetches);
+    }
+    if (fetchesC) {
+      ahead.c.become([&] { return nextOfC<Unit>(source, block, from, col); });
+      ahead.c.spreadOver(fetches);
+    }
+    if (toResult && groupRows == Unit::kMr && cols == Unit::kNr) {
+      multiplyToResult(unit, source, part.a, b, length, row, col, ahead);
+    } else {
+      unit.multiply(part.a, b, length, groupRows, cols, first, part.tile, ahead);
+      if (block.last && ends) source.store(row, groupRows, col, cols, part.tile);
+    }
+    part.a += int64_t{Unit::kMr} * Unit::kAStride;
+    part.tile += tileStride;
+  }
+}
+
 template <class Unit, class Source>
-void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::byte* scratch) {
-  using Element = typename Unit::Element;
+void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::byte* scratch,
+                   PanelRoom<typename Unit::Element>& room) {
   using Layout = ScratchLayout<Unit>;
   static_assert(Source::kRowsAtOnce % Unit::kMr == 0);
-  auto* const a = reinterpret_cast<Element*>(scratch);
-  auto* const b = reinterpret_cast<Element*>(scratch + Layout::kABytes);
+  auto* const a = reinterpret_cast<typename Unit::Element*>(scratch);
   auto* const tiles = reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes);
-  const auto [row, rows, m, n, k0, k, last] = block;
-  const bool oneBlock = k0 == 0 && last;
-  const int32_t groups = (rows + Unit::kMr - 1) / Unit::kMr;
-  const int64_t tileStride = oneBlock && k <= Unit::kKPart ? 0 : Layout::kTileSums;
-  const int64_t panelStride = oneBlock ? 0 : groups * tileStride;
-  const int64_t partOfA = int64_t{rows} * Unit::kAStride;
-  const bool toResult = oneBlock && k > 0 && k <= Unit::kKPart && hasResultTiles<Unit>(source);
+  const int32_t n = block.n, k = block.k;
+  const bool oneBlock = block.k0 == 0 && block.last, onePart = oneBlock && k <= Unit::kKPart;
+  const int32_t groups = (block.rows + Unit::kMr - 1) / Unit::kMr;
+  const int64_t tileStride = onePart ? 0 : Layout::kTileSums,
+                panelStride = oneBlock ? 0 : groups * tileStride;
+  const int64_t partOfA = int64_t{block.rows} * Unit::kAStride;
+  const bool toResult = onePart && k > 0 && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
     int32_t at = 0;
     do {
-      const int32_t length = smaller(Unit::kKPart, k - at), fetches = length / Unit::kFetchEvery;
-      const bool first = k0 + at == 0, ends = at + length >= k;
-      const bool fetchesA = length > 0 && (col == 0 || (ends && col + Unit::kNr >= n));
-      const bool fetchesC = last && ends && source.fetchesC();
-      const Element* panelB = source.readyB(col, k0 + at);
-      const bool packs = panelB == nullptr && length > 0;
-      const bool packsOnTheWay = packs && cols == Unit::kNr && canPackOnTheWay<Unit>(source);
-      if (packs && !packsOnTheWay) source.packB(col, cols, k0 + at, length, b, nullptr);
-      if (panelB == nullptr) panelB = b;
+      const int32_t length = smaller(Unit::kKPart, k - at), calls = groups * (length / Unit::kFetchEvery);
+      const PanelPart here = {col, block.k0 + at}, after = partAfter<Unit>(block, col, at + length);
+      const auto* const ready = source.readyB(col, here.k0);
+      if (ready == nullptr && room.packed != here && length > 0)
+        source.packB(col, cols, here.k0, length, room.now, nullptr);
+      const PartOfBlock<Unit> part = {col,
+                                      cols,
+                                      at,
+                                      length,
+                                      ready == nullptr ? room.now : ready,
+                                      a + at / Unit::kKPart * partOfA,
+                                      tiles + panel * panelStride,
+                                      tileStride,
+                                      toResult};
+      at += length;
+      if constexpr (kPacksAhead<Unit, Source>) {
+        const int32_t next = smaller(Unit::kKPart, source.length() - after.k0);
+        const bool transposed = source.liesTransposed();
+        if (ready == nullptr && after != PanelPart() && cols == Unit::kNr && calls > 0 &&
+            Unit::NextPanel::canPack(smaller(Unit::kNr, n - after.col), next, transposed)) {
+          AheadPacking<typename Unit::NextPanel> ahead = {
+              {},
+              {source.sourceB(after.col, after.k0), source.strideB(), next, transposed, room.next, calls}};
+          multiplyPart(unit, source, block, part, ahead);
+          room.goOnWith(after);
+          continue;
+        }
+      }
       Ahead ahead;
-      if (packs || !streams(unit, groups)) {
-        ahead.b.become([&] { return linesAfter<Unit>(source, block, col, at + length); });
-        ahead.b.spreadOver(groups * fetches);
+      if (after != PanelPart() && (ready == nullptr || !streams(unit, groups))) {
+        ahead.b.become([&] { return source.linesB(after.col, after.k0); });
+        ahead.b.spreadOver(calls);
         if (groups == 1) ahead.b.areUsedOnce();
       }
-      Element* partA = a + at / Unit::kKPart * partOfA;
-      auto* tile = tiles + panel * panelStride;
-      for (int32_t from = 0; from < rows; from += Unit::kMr) {
-        const int32_t groupRows = smaller(Unit::kMr, rows - from);
-        if (fetchesA && from % Source::kRowsAtOnce == 0) {
-          const int32_t count = smaller(Source::kRowsAtOnce, rows - from);
-          if (col == 0) source.packA(row + from, count, k0 + at, length, partA);
-          ahead.a.become([&] { return nextOfA<Unit>(source, block, from, col, at); });
-          ahead.a.spreadOver((count + Unit::kMr - 1) / Unit::kMr * fetches);
-        }
-        if (fetchesC) {
-          ahead.c.become([&] { return nextOfC<Unit>(source, block, from, col); });
-          ahead.c.spreadOver(fetches);
-        }
-        const bool packsNow = packsOnTheWay && from == 0;
-        if (toResult && groupRows == Unit::kMr && cols == Unit::kNr && !packsNow) {
-          multiplyToResult(unit, source, partA, panelB, length, row + from, col, ahead);
-        } else {
-          if (packsNow)
-            multiplyPacking(unit, source, partA, col, k0 + at, length, groupRows, first, b, tile, ahead);
-          else
-            unit.multiply(partA, panelB, length, groupRows, cols, first, tile, ahead);
-          if (last && ends) source.store(row + from, groupRows, col, cols, tile);
-        }
-        partA += int64_t{Unit::kMr} * Unit::kAStride;
-        tile += tileStride;
-      }
-      at += length;
+      multiplyPart(unit, source, block, part, ahead);
+      room.packed = {};
     } while (at < k);
   }
 }
@@ -352,6 +410,11 @@ template <class Unit, class Source>
 void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return;
   Unit unit = unitFor<Unit>(source);
+  using Layout = ScratchLayout<Unit>;
+  auto* const memory = static_cast<std::byte*>(scratch);
+  auto* const panels = reinterpret_cast<typename Unit::Element*>(memory + Layout::kABytes);
+  PanelRoom<typename Unit::Element> room = {
+      panels, panels + (Layout::kBBytes - Layout::kPanelBytes) / sizeof *panels, {}};
   const int32_t blocks = (m - 1) / Unit::kMc + 1;
   const auto blockRows = static_cast<int32_t>(roundUp((m - 1) / blocks + 1, Unit::kMr));
   for (int32_t row = 0; row < m; row += blockRows) {
@@ -359,8 +422,7 @@ void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     int32_t k0 = 0;
     do {
       const int32_t length = smaller(Unit::kKc, k - k0);
-      multiplyBlock(unit, source, Block{row, rows, m, n, k0, length, k0 + length >= k},
-                    static_cast<std::byte*>(scratch));
+      multiplyBlock(unit, source, Block{row, rows, m, n, k0, length, k0 + length >= k}, memory, room);
       k0 += length;
     } while (k0 < k);
   }

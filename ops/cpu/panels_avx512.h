@@ -13,7 +13,6 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/halves_avx512.h"
-#include "ops/cpu/interleaved_rows_avx512.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
@@ -29,33 +28,21 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
   static constexpr int32_t kFetchEvery = Dot::kFetchWords * Dot::kKUnit;
+  static constexpr bool kMultipliesBf16 = __is_same(Element, uint16_t);
 
   static bool streams(int32_t groups) { return groups <= 2; }
 
+  template <class AnyAhead>
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
-                       Sum* tile, Ahead& ahead) {
+                       Sum* tile, AnyAhead& ahead) {
     first ? multiplyFrom<true>(a, b, k, rows, cols, tile, ahead)
           : multiplyFrom<false>(a, b, k, rows, cols, tile, ahead);
   }
 
-  // multiply() for a whole panel of columns that is packed on the way: b [k, kNr] in memory, to `panel`.
-  static void multiplyPacking(const Element* a, const BFloat16* b, int64_t ldb, Element* panel, int32_t k,
-                              int32_t rows, bool first, Sum* tile, Ahead& ahead)
-    requires(Dot::kPacksOnTheWay)
-  {
-    using Function = void (*)(PackedRows, InterleavedRows, int32_t, Tile, Ahead&);
-    static constexpr Function kByRows[2][6] = {{sized<1, 4, false>, sized<2, 4, false>, sized<3, 4, false>,
-                                                sized<4, 4, false>, sized<5, 4, false>, sized<6, 4, false>},
-                                               {sized<1, 4, true>, sized<2, 4, true>, sized<3, 4, true>,
-                                                sized<4, 4, true>, sized<5, 4, true>, sized<6, 4, true>}};
-    kByRows[first][rows - 1](PackedRows{a}, InterleavedRows(b, ldb, k, panel), (k + kWord - 1) / kWord,
-                             Tile{tile}, ahead);
-  }
-
-  template <class T>
+  template <class T, class AnyAhead>
   static void multiplyToResult(const Element* a, const Element* b, int32_t k, const ResultTile<T>& result,
-                               Ahead& ahead)
-    requires(Dot::kPacksOnTheWay)
+                               AnyAhead& ahead)
+    requires kMultipliesBf16
   {
     sized<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Whole<T>{result}, ahead);
   }
@@ -63,7 +50,7 @@ struct PanelsAvx512 : Dot {
   // The columns of a tile that take the least time, of which `cols` are used: three quarters of a vector are
   // two additions of half a vector.
   static int32_t columnsInPlace(int32_t cols)
-    requires(Dot::kPacksOnTheWay)
+    requires kMultipliesBf16
   {
     return (cols - 1) / 4 % 4 == 2 && !addsInHalves() ? cols + 4 : cols;
   }
@@ -71,7 +58,7 @@ struct PanelsAvx512 : Dot {
   // tile += a * b for rows of bf16 in memory, instead of packed ones, and a multiple of kKUnit elements.
   static void multiplyInPlace(const BFloat16* a, int64_t lda, const Element* b, int32_t k, int32_t rows,
                               int32_t cols, Sum* tile, Ahead& ahead)
-    requires(Dot::kPacksOnTheWay)
+    requires kMultipliesBf16
   {
     using Function = void (*)(RowsInMemory, Panel, int32_t, Tile, Ahead&);
     // Less than a vector has one of its own; 60 columns would need more registers than there are.
@@ -126,18 +113,25 @@ struct PanelsAvx512 : Dot {
     }
   };
 
-  template <bool kFirst>
+  template <bool kFirst, class AnyAhead>
   static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
-                           Sum* tile, Ahead& ahead) {
-    using Function = void (*)(PackedRows, Panel, int32_t, Tile, Ahead&);
-    static constexpr Function kBySize[6][4] = {
-        {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
-        {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
-        {sized<3, 1, kFirst>, sized<3, 2, kFirst>, sized<3, 3, kFirst>, sized<3, 4, kFirst>},
-        {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
-        {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
-        {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
-    kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Tile{tile}, ahead);
+                           Sum* tile, AnyAhead& ahead) {
+    using Function = void (*)(PackedRows, Panel, int32_t, Tile, AnyAhead&);
+    const int32_t words = (k + kWord - 1) / kWord;
+    if constexpr (kPacksNext<AnyAhead>) {
+      static constexpr Function kByRows[6] = {sized<1, 4, kFirst>, sized<2, 4, kFirst>, sized<3, 4, kFirst>,
+                                              sized<4, 4, kFirst>, sized<5, 4, kFirst>, sized<6, 4, kFirst>};
+      kByRows[rows - 1](PackedRows{a}, Panel{b}, words, Tile{tile}, ahead);
+    } else {
+      static constexpr Function kBySize[6][4] = {
+          {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
+          {sized<2, 1, kFirst>, sized<2, 2, kFirst>, sized<2, 3, kFirst>, sized<2, 4, kFirst>},
+          {sized<3, 1, kFirst>, sized<3, 2, kFirst>, sized<3, 3, kFirst>, sized<3, 4, kFirst>},
+          {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
+          {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
+          {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
+      kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, words, Tile{tile}, ahead);
+    }
   }
 
   // Where sums come from and go to: a tile,
@@ -209,8 +203,8 @@ struct PanelsAvx512 : Dot {
 
   // kQuarters: of one more vector. Processors that add 512 bits in two halves save one with two quarters; a
   // single quarter has half a vector with that of the next row.
-  template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Columns, class Result>
-  static void sized(Rows a, Columns b, int32_t words, Result result, Ahead& ahead) {
+  template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Result, class AnyAhead>
+  static void sized(Rows a, Panel b, int32_t words, Result result, AnyAhead& ahead) {
     constexpr bool kHalf = kQuarters >= 2;
     constexpr int kAll = kVectors + (kHalf ? 1 : 0);
     constexpr int kQuarterAt = kQuarters % 2 == 0 ? 0 : kVectors * 16 + (kHalf ? 8 : 0);

@@ -72,6 +72,7 @@ struct GmmSource {
   int64_t strideA() const { return args.a.ld; }
   int64_t strideB() const { return args.b.ld; }
   bool liesTransposed() const { return args.transposeB; }
+  int32_t length() const { return args.k; }
   Lines linesB(int32_t col, int32_t k0) const {
     const int32_t cols = smaller(Unit::kNr, args.n - col), length = smaller(Unit::kKPart, args.k - k0);
     if (const Element* const ready = readyB(col, k0)) return linesOf(ready, 0, 1, Unit::kNr * length);
@@ -125,7 +126,7 @@ struct GmmSource {
 // The numbers are multiplied as they lie in memory.
 template <class Unit, class Pack>
 struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
-  static constexpr bool kInterleavesOnly = true;
+  static constexpr bool kRearrangesOnly = true;
 };
 
 // b has codes, which become bf16 numbers as they are packed.
@@ -210,6 +211,7 @@ struct WeightGradSource {
 
   static const Element* readyB(int32_t, int32_t) { return nullptr; }
   static bool liesTransposed() { return false; }
+  int32_t length() const { return args.rows; }
   int64_t strideB() const { return args.b.ld; }
   Lines linesB(int32_t col, int32_t k0) const {
     if (sharesLines<B>(col)) return {};
@@ -294,7 +296,7 @@ struct WeightGradSource {
 
 template <class Unit, class Pack>
 struct PlainWeightGradSource : WeightGradSource<Unit, Pack> {
-  static constexpr bool kInterleavesOnly = true;
+  static constexpr bool kRearrangesOnly = true;
 };
 
 // Rows of a, of b or of both are gathered as they are packed.

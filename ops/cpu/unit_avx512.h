@@ -7,6 +7,7 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx512.h"
+#include "ops/cpu/next_panel_avx512.h"
 #include "ops/cpu/panels_avx512.h"
 #include "ops/cpu/unroll.h"
 
@@ -17,12 +18,12 @@ struct DotAvx512 {
   using Element = uint16_t;
   using Sum = float;
   using Vector = __m512;
+  using NextPanel = NextPanelAvx512;
   static constexpr int32_t kKc = 1024;
   static constexpr int32_t kAStride = kKc + 32;  // a power of two would share sets of the caches
   static constexpr int32_t kKUnit = 2;
   static constexpr int32_t kFetchWords = 8;
   static constexpr bool kHalves = false;
-  static constexpr bool kPacksOnTheWay = true;
 
   static Vector start(const void*, int32_t, Vector before) { return before; }
   static Vector add(Vector sum, __m512i column, __m512i row) {

@@ -116,8 +116,10 @@ TEST_CASE("every gmm agrees with the reference where rows, columns and sum take 
     for (bool transposed : {false, true}) {
       checkCase(by, Case(random, {200, 40, 64}, transposed));
       checkCase(by, Case(random, {385, 3, 7}, transposed));
+      checkCase(by, Case(random, {390, 130, 96}, transposed));
       checkCase(by, Case(random, {35, 130, 1061}, transposed));
       checkCase(by, Case(random, {70, 100, 1062}, transposed));
+      checkCase(by, Case(random, {70, 130, 1062}, transposed));
       checkCase(by, Case(random, {64, 197, 66}, transposed));
       checkCase(by, Case(random, {7, 70, 2049}, transposed));
       // more than the longest block of the sum, that of AMX

@@ -103,6 +103,7 @@ TEST_CASE("every gmm_weight_grad agrees with the reference where rows, columns a
   for (const Implementation& by : implementations())
     for (bool scaled : {false, true}) {
       checkCase(by, Case(random, {64, 200, 40}, scaled));
+      checkCase(by, Case(random, {61, 390, 130}, scaled));
       checkCase(by, Case(random, {1061, 37, 70}, scaled));
       checkCase(by, Case(random, {2049, 9, 33}, scaled));
     }
