@@ -1,4 +1,6 @@
-// Whether the processor adds the products of 512 bits in two halves. Internal linkage: see blocked_product.h.
+// Whether the processor adds the products of 512 bits in two halves. For tests, the kernels are also compiled
+// with SLUICE_AVX512_OTHER_WIDTH: then they do what a processor of the other kind would do. Internal linkage:
+// see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -6,6 +8,12 @@
 #include <cstdint>
 
 #include "ops/cpu/unroll.h"
+
+#if defined(SLUICE_AVX512_OTHER_WIDTH)
+#define SLUICE_AVX512_NAMESPACE avx512_other_width
+#else
+#define SLUICE_AVX512_NAMESPACE avx512
+#endif
 
 namespace sluice::ops {
 namespace {
@@ -38,7 +46,11 @@ inline bool addsInHalves() {
         [](__m512 sum) SLUICE_UNROLLED { return _mm512_dpbf16_ps(sum, (__m512bh)sum, (__m512bh)sum); });
     const auto half = fewestTicks<__m256>(
         [](__m256 sum) SLUICE_UNROLLED { return _mm256_dpbf16_ps(sum, (__m256bh)sum, (__m256bh)sum); });
+#if defined(SLUICE_AVX512_OTHER_WIDTH)
+    return 2 * whole <= 3 * half;
+#else
     return 2 * whole > 3 * half;
+#endif
   }();
   return halves;
 }

@@ -1,7 +1,8 @@
 // The kernels of each instruction set by name, for the tables of select.cc and for tests.
 //
 // A namespace has only the kernels that are compiled for it: the AVX-512 and AMX sets take the others from
-// the sets before them. amx_emulated is the source of amx on a software tile unit; only tests link it.
+// the sets before them. Only tests link amx_emulated, the source of amx on a software tile unit, and
+// avx512_other_width (halves_avx512.h).
 #pragma once
 
 #include "ops/abi/kernels.h"
@@ -55,6 +56,10 @@ void rowDot(const RowDotArgs& args);
 void quantize(const QuantizeArgs& args);
 void encode(const EncodeArgs& args);
 }  // namespace avx512
+
+namespace avx512_other_width {
+extern const ProductKernels products;
+}  // namespace avx512_other_width
 
 namespace amx {
 extern const ProductKernels products;

@@ -47,12 +47,26 @@ struct PanelsAvx512 : Dot {
     sized<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Whole<T>{result}, ahead);
   }
 
-  // The columns of a tile that take the least time, of which `cols` are used: three quarters of a vector are
-  // two additions of half a vector.
+  // Products in place of rows of b, with the rows of a as columns. Where 512 bits are added at once, a tile
+  // of few vectors of columns takes twice the rows, or its sums would wait for each other, and has whole
+  // vectors; and packing b takes less time where many of these columns would have no use.
+  static bool readsInPlace(int32_t rows)
+    requires kMultipliesBf16
+  {
+    return addsInHalves() || rows <= 16 || rows > 24;
+  }
+  static int32_t rowsInPlace(int32_t cols)
+    requires kMultipliesBf16
+  {
+    return cols <= kMostForTwice && !addsInHalves() ? 2 * kMr : kMr;
+  }
+  // Three quarters of a vector are two additions of half a vector.
   static int32_t columnsInPlace(int32_t cols)
     requires kMultipliesBf16
   {
-    return (cols - 1) / 4 % 4 == 2 && !addsInHalves() ? cols + 4 : cols;
+    if (addsInHalves()) return cols;
+    if (cols <= kMostForTwice) return cols <= 16 ? 16 : kMostForTwice;
+    return (cols - 1) / 4 % 4 == 2 ? cols + 4 : cols;
   }
 
   // tile += a * b for rows of bf16 in memory, instead of packed ones, and a multiple of kKUnit elements.
@@ -71,6 +85,9 @@ struct PanelsAvx512 : Dot {
                                               {parts<3, 4>, parts<3, 8>, parts<3, 12>, parts<3, 16>},
                                               {parts<4, 4>, parts<4, 8>, parts<4, 12>, parts<4, 16>},
                                               {parts<5, 4>, parts<5, 8>, parts<5, 12>, parts<5, 16>}};
+    if (rows == 2 * kMr)
+      return (cols <= 16 ? parts<2 * kMr, 4> : parts<2 * kMr, 8>)(RowsInMemory{a, lda}, Panel{b}, k / kWord,
+                                                                  Tile{tile}, ahead);
     const Function function = rows == kMr ? kWhole[(cols - 1) / 4] : kFewer[rows - 1][(cols - 1) / 16];
     function(RowsInMemory{a, lda}, Panel{b}, k / kWord, Tile{tile}, ahead);
   }
@@ -78,6 +95,7 @@ struct PanelsAvx512 : Dot {
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
+  static constexpr int32_t kMostForTwice = 32;  // columns of which a tile may have 2 * kMr rows
 
   struct PackedRows {
     const Element* a;
@@ -193,11 +211,12 @@ struct PanelsAvx512 : Dot {
 
   // The sums of the next group of rows, which lie behind these ones in the second cache level: not earlier,
   // because the panel streams through the first one.
+  template <int kRows>
   static void fetchNextTile(const Sum* tile, int32_t wordsLeft) {
-    constexpr int32_t kFetches = 4, kLines = kMr * kNr * 4 / kLineBytes / kFetches;
+    constexpr int32_t kFetches = 4, kLines = kRows * kNr * 4 / kLineBytes / kFetches;
     if (wordsLeft > kFetches * kWordsPerFetch) return;
     const int32_t later = (wordsLeft - 1) / kWordsPerFetch;
-    const char* const from = reinterpret_cast<const char*>(tile + kMr * kNr) + later * kLines * kLineBytes;
+    const char* const from = reinterpret_cast<const char*>(tile + kRows * kNr) + later * kLines * kLineBytes;
     for (int32_t i = 0; i < kLines; ++i) fetchNear(from + i * kLineBytes);
   }
 
@@ -224,7 +243,7 @@ struct PanelsAvx512 : Dot {
     });
     for (int32_t w = 0; w < words;) {
       ahead.fetch();
-      if constexpr (!kFirst) fetchNextTile(result.at, words - w);
+      if constexpr (!kFirst) fetchNextTile<kRows>(result.at, words - w);
       for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end; ++w, a.a += kWord) {
         __m512i column[kAll];
         __m128i quarter = {};

@@ -23,7 +23,9 @@ namespace sluice::ops {
 namespace {
 
 // A Unit for this has, besides the members in blocked_product.h,
+//   readsInPlace(rows): whether so many rows of a are multiplied fastest by b in place
 //   columnsInPlace(cols): the number of columns, at least `cols`, that it multiplies by fastest
+//   rowsInPlace(cols): the rows of a tile of so many columns, kMr or 2 * kMr
 //   multiplyInPlace(a, lda, b, k, rows, cols, tile, ahead): tile += a * b like multiply(), for rows of bf16
 //   in memory and a k that is a multiple of kKUnit
 template <class Unit, class Pack>
@@ -41,6 +43,7 @@ class TransposedRows {
   explicit TransposedRows(const GmmArgs& args)
       : args_(args),
         columns_(Unit::columnsInPlace(args.rows)),
+        rowsOfTile_(Unit::rowsInPlace(columns_)),
         tiles_(static_cast<float*>(args.scratch)),
         pairs_(reinterpret_cast<uint32_t*>(static_cast<std::byte*>(args.scratch) + kTileBytes)),
         packed_(reinterpret_cast<Element*>(static_cast<std::byte*>(args.scratch) + kTileBytes + kPairBytes)) {
@@ -53,8 +56,7 @@ class TransposedRows {
 
  private:
   static constexpr int32_t kBlockRows = 96, kBlockK = Unit::kKPart;
-  static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
-  static constexpr size_t kTileBytes = kBlockRows / Unit::kMr * kTileFloats * sizeof(float);
+  static constexpr size_t kTileBytes = sizeof(float) * kBlockRows * Unit::kNr;
   static constexpr size_t kPairBytes = kBlockRows / 2 * kMostRows * sizeof(uint32_t);
   static constexpr int32_t kPad = 64;     // packers write whole squares
   static constexpr int32_t kAhead = 256;  // elements of rows of a by which they are prefetched: they are many
@@ -87,16 +89,16 @@ class TransposedRows {
     for (int32_t k0 = 0; k0 < args_.k; k0 += kBlockK) {
       const int32_t k = smaller(kBlockK, args_.k - k0);
       float* tile = tiles_;
-      for (int32_t first = row; first < end; first += Unit::kMr) {
-        const int32_t rows = smaller(Unit::kMr, end - first);
+      for (int32_t first = row, rows; first < end; first += rows) {
+        rows = rowsAt(first, end);
         Ahead ahead;
         ahead.b = linesAfter(row, first + rows, end, k0, k);
         ahead.b.spreadOver(k / Unit::kFetchEvery);
-        if (k0 == 0) __builtin_memset(tile, 0, kTileFloats * sizeof(float));
+        if (k0 == 0) __builtin_memset(tile, 0, sizeof(float) * rows * Unit::kNr);
         Unit::multiplyInPlace(b(first, k0), args_.b.ld, packed_ + int64_t{k0} * Unit::kNr, k, rows, columns_,
                               tile, ahead);
         if (k0 + k >= args_.k) round(first, rows, tile);
-        tile += kTileFloats;
+        tile += rows * Unit::kNr;
       }
     }
     store(row, end);
@@ -109,6 +111,11 @@ class TransposedRows {
     return to;
   }
 
+  // Of the tile that begins at the row `first` of a block.
+  int32_t rowsAt(int32_t first, int32_t end) const {
+    return end - first >= rowsOfTile_ ? rowsOfTile_ : smaller(Unit::kMr, end - first);
+  }
+
   // What is read of b after the rows before `row`, in a block from `first` to `end`.
   Lines linesAfter(int32_t first, int32_t row, int32_t end, int32_t k0, int32_t k) const {
     if (row >= end) {
@@ -116,7 +123,7 @@ class TransposedRows {
       k0 < args_.k ? row = first : k0 = 0;
     }
     if (row >= args_.n) return {};
-    return linesOf(b(row, k0), args_.b.ld, smaller(Unit::kMr, args_.n - row), smaller(kBlockK, args_.k - k0));
+    return linesOf(b(row, k0), args_.b.ld, rowsAt(row, args_.n), smaller(kBlockK, args_.k - k0));
   }
 
   // A finished tile, whose rows are columns of the result from `row` on.
@@ -152,7 +159,7 @@ class TransposedRows {
   }
 
   const GmmArgs& args_;
-  const int32_t columns_;
+  const int32_t columns_, rowsOfTile_;
   float* const tiles_;
   uint32_t* const pairs_;  // of columns of the result: [kBlockRows / 2][kMostRows]
   Element* const packed_;
@@ -171,7 +178,8 @@ template <class Unit, class Pack>
 bool transposedProduct(const GmmArgs& args) {
   if constexpr (requires { Unit::multiplyInPlace; })
     if (args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMostRows &&
-        args.rows <= TransposedRows<Unit, Pack>::kMostRows && args.k > 0 && args.k % Unit::kKUnit == 0) {
+        args.rows <= TransposedRows<Unit, Pack>::kMostRows && args.k > 0 && args.k % Unit::kKUnit == 0 &&
+        Unit::readsInPlace(args.rows)) {
       TransposedRows<Unit, Pack>(args).run();
       return true;
     }

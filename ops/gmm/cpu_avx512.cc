@@ -6,11 +6,11 @@
 #include "ops/cpu/unit_avx512.h"
 #include "ops/cpu/unit_avx512_codes.h"
 
-namespace sluice::ops::avx512 {
+namespace sluice::ops::SLUICE_AVX512_NAMESPACE {
 
 // Constant data: whoever reads it runs no code of this instruction set.
 constinit const ProductKernels products =
     ProductsBy<UnitAvx512, PackBf16<UnitAvx512>, UnitAvx512Codes, PackCodes<UnitAvx512Codes>,
                UnitAvx512Groups, PackCodes<UnitAvx512Groups>>::kAll;
 
-}  // namespace sluice::ops::avx512
+}  // namespace sluice::ops::SLUICE_AVX512_NAMESPACE

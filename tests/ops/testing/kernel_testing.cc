@@ -6,15 +6,19 @@ namespace sluice::ops {
 
 std::vector<Implementation> implementations() {
   std::vector<Implementation> all;
+  const auto addProducts = [&all](const char* name, const ProductKernels& products) {
+    Implementation other = all.front();
+    other.name = name;
+    static_cast<ProductKernels&>(other.kernels) = products;
+    other.multipliesBf16 = true;
+    all.push_back(other);
+  };
   for (Isa isa : supportedIsas()) {
     const bool bf16 = isa == Isa::kAvx512Bf16 || isa == Isa::kAmx;
     all.push_back({std::string(isaName(isa)), **kernelsFor(isa), bf16});
+    if (isa == Isa::kAvx512Bf16) addProducts("avx512 of the other width", avx512_other_width::products);
   }
-  Implementation emulated = all.front();
-  emulated.name = "emulated amx";
-  static_cast<ProductKernels&>(emulated.kernels) = amx_emulated::products;
-  emulated.multipliesBf16 = true;
-  all.push_back(emulated);
+  addProducts("emulated amx", amx_emulated::products);
   return all;
 }
 
