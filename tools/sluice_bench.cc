@@ -12,6 +12,7 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/target/target.h"
+#include "runtime/base/processor.h"
 #include "runtime/gpu/cuda/cuda_device.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/bench_gpu.h"
@@ -24,7 +25,6 @@
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
 #include "tools/cli/run_main.h"
-#include "tools/cpu_name.h"
 #include "tools/progress.h"
 #include "tools/version.h"
 
@@ -420,7 +420,7 @@ Status bench(Arguments& a) {
   for (const std::string& path : {a.json, a.plot})
     if (!path.empty()) outputs.push_back(path);
   if (Status status = probeWritable(outputs); !status) return status;
-  const Machine machine{cpuName(), std::string(ops::isaName((*kernels)->isa)),
+  const Machine machine{processorName(), std::string(ops::isaName((*kernels)->isa)),
                         a.bench.peer.empty() ? "" : peerVersion()};
   if (!a.transport.empty()) return measureTransport(a, machine);
   return measureAll(a, *plan, (*kernels)->isa, machine);

@@ -47,6 +47,14 @@ std::string Figures::text(const char* field) {
   return {};
 }
 
+std::vector<std::string> Figures::texts(const Json& found, const std::string& field) {
+  std::vector<std::string> all;
+  for (const Json& each : found)
+    if (each.is_string()) all.push_back(each.get<std::string>());
+  if (!found.is_array() || all.empty() || all.size() != found.size()) fail(field, "an array of texts");
+  return all;
+}
+
 void Figures::number(const Json& found, const std::string& field, int64_t least, int64_t most, int32_t& out) {
   // a number above int64 would become negative
   const bool fits = found.is_number_integer() && found <= most && found >= least;

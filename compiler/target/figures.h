@@ -31,6 +31,8 @@ class Figures {
   // The value of a figure with a source, or null after an error.
   const Json& value(const char* field);
   std::string text(const char* field);
+  // An array of texts.
+  std::vector<std::string> texts(const Json& found, const std::string& field);
 
   void number(const Json& found, const std::string& field, int64_t least, int64_t most, int32_t& out);
   void real(const Json& found, const std::string& field, double least, double most, double& out);

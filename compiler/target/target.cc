@@ -59,6 +59,7 @@ Expected<Target> targetOf(const std::string& path, const Json& root) {
   Figures figures(path, root);
   Target target;
   target.name = figures.text("name");
+  if (figures.has("processors")) target.processors = figures.texts(figures.value("processors"), "processors");
   figures.has("doc");
   const Json& kind = figures.value("core_kind");
   if (kind == "separate")
@@ -90,7 +91,7 @@ Expected<Target> readTarget(const std::string& path) {
   return parseTarget(path, content.str());
 }
 
-std::string available(std::span<const std::string> folders) {
+std::vector<std::string> available(std::span<const std::string> folders) {
   std::vector<std::string> names;
   for (const ShippedTarget& shipped : shippedTargets()) names.emplace_back(shipped.name);
   for (const std::string& folder : folders) {
@@ -100,12 +101,23 @@ std::string available(std::span<const std::string> folders) {
   }
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
+}
+
+Expected<Target> targetFor(const std::string& processor, std::span<const std::string> folders) {
+  for (const std::string& name : available(folders)) {
+    Expected<Target> target = loadTarget(name, folders);
+    if (!target || std::ranges::find(target->processors, processor) != target->processors.end())
+      return target;
+  }
+  return loadTarget("cpu", folders);
 }
 
 }  // namespace
 
-Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders) {
+Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders,
+                            const std::string& processor) {
+  if (nameOrPath == "native") return targetFor(processor, folders);
   if (nameOrPath.ends_with(".json")) return readTarget(nameOrPath);
   if (nameOrPath.find('/') == std::string::npos)
     for (const std::string& folder : folders) {
@@ -116,7 +128,8 @@ Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::
   for (const ShippedTarget& shipped : shippedTargets())
     if (shipped.name == nameOrPath)
       return parseTarget(fmt::format("shipped {}.json", nameOrPath), shipped.text);
-  return Error{fmt::format("error: unknown target '{}', available: {}", nameOrPath, available(folders))};
+  return Error{fmt::format("error: unknown target '{}', available: {}, or native", nameOrPath,
+                           fmt::join(available(folders), ", "))};
 }
 
 std::vector<std::string> targetFolders(const std::string& argv0) {

@@ -6,9 +6,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "compiler/analysis/tiles.h"
 #include "runtime/base/expected.h"
+#include "runtime/base/processor.h"
 #include "runtime/cost/rates.h"
 #include "runtime/program/program.h"
 
@@ -16,6 +18,7 @@ namespace sluice {
 
 struct Target {
   std::string name;
+  std::vector<std::string> processors;  // for which it was measured, as processorFamily() names them
   // If matrix and vector cores are separate; else 0.
   int32_t cubeCores = 0;
   int32_t vectorCores = 0;
@@ -31,10 +34,11 @@ struct Target {
 };
 
 // Reads the model `nameOrPath`: a path if it ends in ".json", else the name of a file in the first of
-// `folders` that has it, or else of a model that is embedded in this program (targets/). Errors: no such
-// target (lists the existing ones), a file that is not a device model, a key that nothing reads, a figure
-// without a source.
-Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders);
+// `folders` that has it, or else of a model that is embedded in this program (targets/). "native" is the
+// first of these models that was measured for `processor`, or else "cpu". Errors: no such target (lists the
+// existing ones), a file that is not a device model, a key that nothing reads, a figure without a source.
+Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders,
+                            const std::string& processor = processorFamily());
 
 // The folders to search for targets: $SLUICE_TARGETS if it is set; else the runfiles of this executable, its
 // folder, and the folder above. `argv0` is how it was called.

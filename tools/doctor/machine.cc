@@ -7,8 +7,8 @@
 
 #include "ops/abi/kernels.h"
 #include "runtime/base/memory_left.h"
+#include "runtime/base/processor.h"
 #include "runtime/workers/cores.h"
-#include "tools/cpu_name.h"
 #include "tools/launch/run_command.h"
 
 namespace sluice::tools {
@@ -51,7 +51,7 @@ Findings describeMachine() {
   const Expected<CommandResult> gpus = runCommand({"nvidia-smi", "-L"}, 10);
   return {
       {"system", FindingState::kFact, systemName(), ""},
-      {"processor", FindingState::kFact, cpuName(), ""},
+      {"processor", FindingState::kFact, processorName(), ""},
       {"kernels", FindingState::kFact, kernelNames(), ""},
       {"cores", FindingState::kFact,
        fmt::format("{} that this process may use, with {} hardware threads", cores.count, cores.units.size()),

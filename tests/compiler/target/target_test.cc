@@ -116,6 +116,27 @@ TEST_CASE("targets are looked for in order, and a path is taken as it is") {
   CHECK(loadTarget("targets/cpu.json", folders)->cores == 8);
 }
 
+TEST_CASE("native is the model that was measured for a processor, and cpu where there is none") {
+  const std::vector<std::string> none;
+  CHECK(loadTarget("native", none, "AuthenticAMD 26")->name == "zen5");
+  CHECK(loadTarget("native", none, "GenuineIntel 6")->name == "cpu");
+  CHECK(loadTarget("native", none, "")->name == "cpu");
+  CHECK(bool{loadTarget("native", none)});
+  const auto withProcessors = [](const std::string& value) {
+    return damaged("\"core_kind\"",
+                   "\"processors\": {\"value\": " + value + ", \"source\": \"\"}, \"core_kind\"");
+  };
+  const std::vector<std::string> own = {
+      folderWith("mine.json", withProcessors("[\"GenuineIntel 6\", \"AuthenticAMD 26\"]"))};
+  CHECK(loadTarget("native", own, "GenuineIntel 6")->processors.size() == 2);
+  CHECK(loadTarget("native", own, "AuthenticAMD 25")->processors.empty());
+  for (const char* wrong : {"\"AuthenticAMD 26\"", "[]", "[26]", "{}"})
+    CHECK_THAT(errorOf(withProcessors(wrong)),
+               Contains("'processors' is missing or wrong, expected an array of texts"));
+  const std::vector<std::string> broken = {folderWith("mine.json", withProcessors("[]"))};
+  CHECK_THAT(loadTarget("native", broken, "").error().message, Contains("processors"));
+}
+
 TEST_CASE("all files of the folder targets are inside of the program, and a file comes first") {
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator("targets")) {
@@ -141,8 +162,9 @@ TEST_CASE("all files of the folder targets are inside of the program, and a file
 TEST_CASE("an unknown target lists those there are") {
   const std::vector<std::string> folders = {"nowhere", "targets"};
   CHECK_THAT(loadTarget("gpu", folders).error().message,
-             Contains("unknown target 'gpu', available: ascend910b, cpu, h200"));
-  CHECK_THAT(loadTarget("gpu", {}).error().message, Contains("available: ascend910b, cpu, h200"));
+             Contains("unknown target 'gpu', available: ascend910b, cpu, h200, zen5, or native"));
+  CHECK_THAT(loadTarget("gpu", {}).error().message,
+             Contains("available: ascend910b, cpu, h200, zen5, or native"));
   CHECK_THAT(loadTarget("../targets/cpu", folders).error().message, Contains("unknown target"));
   CHECK_THAT(loadTarget("missing.json", folders).error().message,
              Contains("missing.json: error: no such target file"));
