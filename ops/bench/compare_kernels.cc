@@ -1,0 +1,228 @@
+// Products by the kernels of several libraries in turn, on one thread: which of two states of the kernels is
+// faster, on a machine whose speed changes. compare_kernels.sh builds the libraries of working trees.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/abi/kernels.h"
+#include "ops/bench/peak.h"
+#include "ops/bench/probes.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/seconds.h"
+
+namespace sluice::ops {
+namespace {
+
+struct Options {
+  std::string layout = "ordinary", isa = "avx512";
+  int32_t rows = 256, sum = 2048, columns = 1536, task = 512, repeat = 9;
+  std::vector<std::string> libraries;
+};
+
+struct Candidate {
+  std::string name;
+  const ProductKernels* products;
+  std::vector<double> times = {};
+  uint64_t bits = 0;
+};
+
+template <class T>
+T* zeros(std::vector<std::vector<CacheLine>>& memory, size_t count) {
+  memory.push_back(probedMemory((count * sizeof(T) / sizeof(CacheLine) + 1) * sizeof(CacheLine)));
+  return reinterpret_cast<T*>(memory.back().data());
+}
+
+void fillRandomly(BFloat16* values, size_t count) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (size_t i = 0; i < count; ++i) values[i] = toBFloat16(uniform(random));
+}
+
+// One product per expert: of so many experts that their weights or gradients do not stay in the caches.
+class Products {
+ public:
+  explicit Products(const Options& options)
+      : o_(options), experts_(std::max<size_t>(2, (size_t{96} << 20) / (2 * weight()))) {
+    a_ = zeros<BFloat16>(memory_, experts_ * o_.rows * o_.sum);
+    fillRandomly(a_, experts_ * o_.rows * o_.sum);
+    if (isGradient()) {
+      b_ = zeros<BFloat16>(memory_, experts_ * o_.rows * o_.columns);
+      fillRandomly(b_, experts_ * o_.rows * o_.columns);
+      resultBytes_ = experts_ * weight() * sizeof(float);
+    } else {
+      b_ = zeros<BFloat16>(memory_, experts_ * weight());
+      fillRandomly(b_, weight());
+      for (size_t e = 1; e < experts_; ++e) std::memcpy(b_ + e * weight(), b_, weight() * sizeof *b_);
+      resultBytes_ = experts_ * o_.rows * o_.columns * sizeof(BFloat16);
+    }
+    result_ = zeros<std::byte>(memory_, resultBytes_);
+  }
+
+  double operations() const { return 2.0 * experts_ * o_.rows * weight(); }
+
+  // The bits of the result, of a run that nobody times.
+  uint64_t bitsOf(const ProductKernels& products) {
+    std::memset(result_, 0, resultBytes_);
+    secondsOf(products);
+    return hashOf(std::span<const std::byte>(result_, resultBytes_));
+  }
+
+  double secondsOf(const ProductKernels& products) {
+    if (o_.layout == "packed") pack(products);
+    const double begin = secondsNow(CLOCK_MONOTONIC);
+    multiply(products);
+    return secondsNow(CLOCK_MONOTONIC) - begin;
+  }
+
+ private:
+  size_t weight() const { return static_cast<size_t>(o_.sum) * o_.columns; }
+  bool isGradient() const { return o_.layout == "gradient"; }
+  int32_t tasks() const { return (o_.columns - 1) / o_.task + 1; }
+  size_t panelBytes(const ProductKernels& products) const {
+    return products.find(kBf16Product)->packedBytes(o_.task, o_.sum, {});
+  }
+  std::byte* panelOf(const ProductKernels& products, size_t expert, int32_t task) {
+    return packed_ + (expert * tasks() + task) * panelBytes(products);
+  }
+
+  void pack(const ProductKernels& products) {
+    if (packed_ == nullptr) packed_ = zeros<std::byte>(memory_, experts_ * tasks() * panelBytes(products));
+    for (size_t e = 0; e < experts_; ++e)
+      for (int32_t t = 0; t < tasks(); ++t)
+        products.packWeight({Operand(b_ + e * weight(), o_.columns).from(0, t * o_.task), columnsOf(t),
+                             o_.sum, false, panelOf(products, e, t)});
+  }
+
+  int32_t columnsOf(int32_t task) const { return std::min(o_.task, o_.columns - task * o_.task); }
+
+  void* scratchFor(size_t bytes) {
+    if (scratch_.size() * sizeof(CacheLine) < bytes)
+      scratch_ = probedMemory((bytes / sizeof(CacheLine) + 1) * sizeof(CacheLine));
+    return scratch_.data();
+  }
+
+  void multiply(const ProductKernels& products) {
+    for (size_t e = 0; e < experts_; ++e)
+      for (int32_t t = 0; t < tasks(); ++t)
+        isGradient() ? multiplyGradient(products, e, t) : multiplyRows(products, e, t);
+  }
+
+  void multiplyRows(const ProductKernels& products, size_t e, int32_t t) {
+    const bool transposed = o_.layout == "transposed";
+    const BFloat16* const weights = b_ + e * weight();
+    const int32_t first = t * o_.task;
+    products.gmm({.a = {a_ + e * o_.rows * o_.sum, o_.sum},
+                  .b = transposed ? Operand(weights, o_.sum).from(first, 0)
+                                  : Operand(weights, o_.columns).from(0, first),
+                  .c = Result(reinterpret_cast<BFloat16*>(result_) + e * o_.rows * o_.columns, o_.columns)
+                           .from(0, first),
+                  .rows = o_.rows,
+                  .n = columnsOf(t),
+                  .k = o_.sum,
+                  .transposeB = transposed,
+                  .scratch = scratchFor(products.gmmScratchBytes(o_.columns, o_.sum)),
+                  .packedB = o_.layout == "packed" ? panelOf(products, e, t) : nullptr});
+  }
+
+  // All rows of a gradient, `task` columns of it.
+  void multiplyGradient(const ProductKernels& products, size_t e, int32_t t) {
+    products.gmmWeightGrad(
+        {.a = {a_ + e * o_.rows * o_.sum, o_.sum},
+         .b = Operand(b_ + e * o_.rows * o_.columns, o_.columns).from(0, t * o_.task),
+         .scale = nullptr,
+         .c = Result(reinterpret_cast<float*>(result_) + e * weight(), o_.columns).from(0, t * o_.task),
+         .rows = o_.rows,
+         .m = o_.sum,
+         .n = columnsOf(t),
+         .scratch = scratchFor(products.weightGradScratchBytes(o_.sum, o_.columns))});
+  }
+
+  const Options& o_;
+  const size_t experts_;
+  std::vector<std::vector<CacheLine>> memory_;
+  std::vector<CacheLine> scratch_;
+  BFloat16 *a_ = nullptr, *b_ = nullptr;
+  std::byte *result_ = nullptr, *packed_ = nullptr;
+  size_t resultBytes_ = 0;
+};
+
+// The kernels of a library of ops/BUILD.bazel, by the name of their instruction set there.
+const ProductKernels* load(const std::string& path, const std::string& isa) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string symbol = fmt::format("_ZN6sluice3ops{}{}8productsE", isa.size(), isa);
+  return library == nullptr ? nullptr : static_cast<const ProductKernels*>(dlsym(library, symbol.c_str()));
+}
+
+double peakOf(Isa isa) {
+  double best = 0;
+  for (int i = 0; i < 10; ++i) {
+    const double begin = secondsNow();
+    const double operations = runPeak(isa, 1 << 16);
+    best = std::max(best, operations / (secondsNow() - begin));
+  }
+  return best;
+}
+
+int compare(const Options& options) {
+  const Isa isa = *isaFromName(options.isa);  // CLI11 has checked it
+  if (!kernelsFor(isa)) {
+    fmt::print(stderr, "compare_kernels: error: {}\n", kernelsFor(isa).error().message);
+    return 1;
+  }
+  std::vector<Candidate> all;
+  for (const std::string& path : options.libraries) {
+    const ProductKernels* const products = load(path, options.isa);
+    if (products == nullptr) {
+      fmt::print(stderr, "compare_kernels: error: {}\n", dlerror());
+      return 1;
+    }
+    all.push_back({path.substr(path.rfind('/') + 1), products});
+  }
+  Products products(options);
+  for (Candidate& each : all) each.bits = products.bitsOf(*each.products);
+  for (int32_t i = 0; i < options.repeat; ++i)
+    for (Candidate& each : all) each.times.push_back(products.secondsOf(*each.products));
+  const double peak = peakOf(isa);
+  const auto best = [](const Candidate& of) { return *std::ranges::min_element(of.times); };
+  bool same = true;
+  for (const Candidate& each : all) {
+    same &= each.bits == all.front().bits;
+    fmt::print("{:<24} best {:8.3f} ms, median {:8.3f}  {:5.1f}% of peak  {:.3f} times as fast{}\n",
+               each.name, best(each) * 1e3, medianOf(each.times) * 1e3,
+               100 * products.operations() / best(each) / peak, best(all.front()) / best(each),
+               each.bits == all.front().bits ? "" : "  OTHER BITS");
+  }
+  return same ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app{"compare_kernels: products by the kernels of several libraries in turn, on one thread"};
+  app.add_option("libraries", options.libraries, "shared libraries of kernels")->required();
+  app.add_option("--isa", options.isa, "their instruction set, of which the peak is (default: avx512)")
+      ->check(CLI::IsMember({"portable", "avx2", "avx512", "amx"}));
+  app.add_option("--layout", options.layout, "of the weights, or a gradient in fp32 (default: ordinary)")
+      ->check(CLI::IsMember({"ordinary", "transposed", "packed", "gradient"}));
+  const auto size = [&app](const char* name, int32_t& value, const char* help) {
+    app.add_option(name, value, help)->check(CLI::Range(1, 1 << 16))->capture_default_str();
+  };
+  size("--rows", options.rows, "rows of an expert");
+  size("--sum", options.sum, "elements of a sum; rows of a gradient");
+  size("--columns", options.columns, "columns of the result");
+  size("--task", options.task, "columns of a task");
+  size("--repeat", options.repeat, "measured repetitions, after one that compares bits");
+  CLI11_PARSE(app, argc, argv);
+  return compare(options);
+}
+
+}  // namespace
+}  // namespace sluice::ops
+
+int main(int argc, char** argv) { return sluice::ops::run(argc, argv); }
