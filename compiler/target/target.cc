@@ -107,8 +107,8 @@ std::vector<std::string> available(std::span<const std::string> folders) {
 Expected<Target> targetFor(const std::string& processor, std::span<const std::string> folders) {
   for (const std::string& name : available(folders)) {
     Expected<Target> target = loadTarget(name, folders);
-    if (!target || std::ranges::find(target->processors, processor) != target->processors.end())
-      return target;
+    const auto isOf = [&](const std::string& model) { return (processor + " ").starts_with(model + " "); };
+    if (!target || std::ranges::any_of(target->processors, isOf)) return target;
   }
   return loadTarget("cpu", folders);
 }

@@ -18,7 +18,7 @@ namespace sluice {
 
 struct Target {
   std::string name;
-  std::vector<std::string> processors;  // for which it was measured, as processorFamily() names them
+  std::vector<std::string> processors;  // for which it was measured: words of processorModel()'s beginning
   // If matrix and vector cores are separate; else 0.
   int32_t cubeCores = 0;
   int32_t vectorCores = 0;
@@ -38,7 +38,7 @@ struct Target {
 // first of these models that was measured for `processor`, or else "cpu". Errors: no such target (lists the
 // existing ones), a file that is not a device model, a key that nothing reads, a figure without a source.
 Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders,
-                            const std::string& processor = processorFamily());
+                            const std::string& processor = processorModel());
 
 // The folders to search for targets: $SLUICE_TARGETS if it is set; else the runfiles of this executable, its
 // folder, and the folder above. `argv0` is how it was called.

@@ -24,9 +24,9 @@ std::string processorName() {
   return name.empty() ? "unknown" : name;
 }
 
-std::string processorFamily() {
-  const std::string vendor = entry("vendor_id"), family = entry("cpu family");
-  return vendor.empty() || family.empty() ? "" : vendor + " " + family;
+std::string processorModel() {
+  const std::string vendor = entry("vendor_id"), family = entry("cpu family"), model = entry("model");
+  return vendor.empty() || family.empty() || model.empty() ? "" : vendor + " " + family + " " + model;
 }
 
 }  // namespace sluice

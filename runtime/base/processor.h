@@ -8,8 +8,7 @@ namespace sluice {
 // For example "AMD EPYC"; "unknown" if the system does not report it.
 std::string processorName();
 
-// Vendor and family, for example "AuthenticAMD 26": processors of one family have the same units and caches,
-// or nearly so. Empty if the system does not report it.
-std::string processorFamily();
+// Vendor, family and model, for example "AuthenticAMD 26 2"; empty if the system does not report them.
+std::string processorModel();
 
 }  // namespace sluice

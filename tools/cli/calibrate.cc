@@ -92,8 +92,8 @@ std::string targetJson(const Measured& measured, const std::string& name, const 
   Json root;
   root["name"] = name;
   root["doc"] = "This machine: cores that run matrix, vector and communication tasks alike.";
-  if (const std::string processor = processorFamily(); !processor.empty())
-    root["processors"] = figure(Json::array({processor}), "vendor and family in /proc/cpuinfo");
+  if (const std::string processor = processorModel(); !processor.empty())
+    root["processors"] = figure(Json::array({processor}), "vendor, family and model in /proc/cpuinfo");
   root["core_kind"] = figure("unified", "every core has the matrix and the vector unit");
   root["cores"] =
       figure(measured.cores, by + ": cores that a process may use; two hardware threads of one count once");

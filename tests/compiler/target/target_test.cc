@@ -118,8 +118,9 @@ TEST_CASE("targets are looked for in order, and a path is taken as it is") {
 
 TEST_CASE("native is the model that was measured for a processor, and cpu where there is none") {
   const std::vector<std::string> none;
-  CHECK(loadTarget("native", none, "AuthenticAMD 26")->name == "zen5");
-  CHECK(loadTarget("native", none, "GenuineIntel 6")->name == "cpu");
+  CHECK(loadTarget("native", none, "AuthenticAMD 26 2")->name == "zen5");
+  CHECK(loadTarget("native", none, "AuthenticAMD 265 2")->name == "cpu");
+  CHECK(loadTarget("native", none, "GenuineIntel 6 143")->name == "cpu");
   CHECK(loadTarget("native", none, "")->name == "cpu");
   CHECK(bool{loadTarget("native", none)});
   const auto withProcessors = [](const std::string& value) {
@@ -127,9 +128,10 @@ TEST_CASE("native is the model that was measured for a processor, and cpu where 
                    "\"processors\": {\"value\": " + value + ", \"source\": \"\"}, \"core_kind\"");
   };
   const std::vector<std::string> own = {
-      folderWith("mine.json", withProcessors("[\"GenuineIntel 6\", \"AuthenticAMD 26\"]"))};
-  CHECK(loadTarget("native", own, "GenuineIntel 6")->processors.size() == 2);
-  CHECK(loadTarget("native", own, "AuthenticAMD 25")->processors.empty());
+      folderWith("mine.json", withProcessors("[\"GenuineIntel 6 143\", \"AuthenticAMD 26\"]"))};
+  CHECK(loadTarget("native", own, "GenuineIntel 6 143")->processors.size() == 2);
+  CHECK(loadTarget("native", own, "GenuineIntel 6 14")->processors.empty());
+  CHECK(loadTarget("native", own, "AuthenticAMD 25 17")->processors.empty());
   for (const char* wrong : {"\"AuthenticAMD 26\"", "[]", "[26]", "{}"})
     CHECK_THAT(errorOf(withProcessors(wrong)),
                Contains("'processors' is missing or wrong, expected an array of texts"));
