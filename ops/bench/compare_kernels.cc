@@ -93,7 +93,8 @@ class Products {
   }
 
   void pack(const ProductKernels& products) {
-    if (packed_ == nullptr) packed_ = zeros<std::byte>(memory_, experts_ * tasks() * panelBytes(products));
+    const size_t bytes = experts_ * tasks() * panelBytes(products);
+    if (packedBytes_ < bytes) packed_ = zeros<std::byte>(memory_, packedBytes_ = bytes);
     for (size_t e = 0; e < experts_; ++e)
       for (int32_t t = 0; t < tasks(); ++t)
         products.packWeight({Operand(b_ + e * weight(), o_.columns).from(0, t * o_.task), columnsOf(t),
@@ -150,7 +151,7 @@ class Products {
   std::vector<CacheLine> scratch_;
   BFloat16 *a_ = nullptr, *b_ = nullptr;
   std::byte *result_ = nullptr, *packed_ = nullptr;
-  size_t resultBytes_ = 0;
+  size_t resultBytes_ = 0, packedBytes_ = 0;
 };
 
 // The kernels of a library of ops/BUILD.bazel, by the name of their instruction set there.
