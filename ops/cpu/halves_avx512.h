@@ -11,8 +11,10 @@
 
 #if defined(SLUICE_AVX512_OTHER_WIDTH)
 #define SLUICE_AVX512_NAMESPACE avx512_other_width
+#define SLUICE_ACTS_OTHERWISE true
 #else
 #define SLUICE_AVX512_NAMESPACE avx512
+#define SLUICE_ACTS_OTHERWISE false
 #endif
 
 namespace sluice::ops {
@@ -46,11 +48,7 @@ inline bool addsInHalves() {
         [](__m512 sum) SLUICE_UNROLLED { return _mm512_dpbf16_ps(sum, (__m512bh)sum, (__m512bh)sum); });
     const auto half = fewestTicks<__m256>(
         [](__m256 sum) SLUICE_UNROLLED { return _mm256_dpbf16_ps(sum, (__m256bh)sum, (__m256bh)sum); });
-#if defined(SLUICE_AVX512_OTHER_WIDTH)
-    return 2 * whole <= 3 * half;
-#else
-    return 2 * whole > 3 * half;
-#endif
+    return (2 * whole > 3 * half) != SLUICE_ACTS_OTHERWISE;
   }();
   return halves;
 }

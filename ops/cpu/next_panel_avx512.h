@@ -81,28 +81,21 @@ class NextPanelAvx512 {
     const auto row = [&](int32_t i) SLUICE_UNROLLED {
       return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + i * ld_));
     };
-    // Lanes of 4 words. Below, they are transposed in fours: word 4l + i of 4 rows is in lane l of quarter i.
-    __m512i quarter[4];
+    // First rows i and i + 4, two lanes of 4 words of each; then word i of the lanes of 4 rows.
+    __m512i words[4];
     unroll<4>([&](auto i) SLUICE_UNROLLED {
-      quarter[i.value] =
+      words[i.value] =
           _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(row(i.value)), 0xf0, row(i.value + 4));
     });
-    const __m512i low01 = _mm512_unpacklo_epi32(quarter[0], quarter[1]);
-    const __m512i high01 = _mm512_unpackhi_epi32(quarter[0], quarter[1]);
-    const __m512i low23 = _mm512_unpacklo_epi32(quarter[2], quarter[3]);
-    const __m512i high23 = _mm512_unpackhi_epi32(quarter[2], quarter[3]);
+    transposeLanes(words);
     uint16_t* const to = panel_ + int64_t{line * 16 + half * 8} * 2 * kColumns + eight * 16;
-    const auto put = [&](int32_t word, __m512i lanes) SLUICE_UNROLLED {
-      const __m512i inOrder = _mm512_shuffle_i64x2(lanes, lanes, 0xd8);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + word * 2 * kColumns),
+    unroll<4>([&](auto i) SLUICE_UNROLLED {
+      const __m512i inOrder = _mm512_shuffle_i64x2(words[i.value], words[i.value], 0xd8);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i.value * 2 * kColumns),
                           _mm512_castsi512_si256(inOrder));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (word + 4) * 2 * kColumns),
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (i.value + 4) * 2 * kColumns),
                           _mm512_extracti64x4_epi64(inOrder, 1));
-    };
-    put(0, _mm512_unpacklo_epi64(low01, low23));
-    put(1, _mm512_unpackhi_epi64(low01, low23));
-    put(2, _mm512_unpacklo_epi64(high01, high23));
-    put(3, _mm512_unpackhi_epi64(high01, high23));
+    });
   }
 
   const BFloat16* from_;

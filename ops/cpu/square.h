@@ -42,20 +42,20 @@ inline __m512i secondPairs(__m512i even, __m512i odd) {
   return _mm512_permutex2var_epi16(even, order, odd);
 }
 
+// Within each 128-bit lane: word i of x[j] = word j of x[i], of four vectors.
+__attribute__((always_inline)) inline void transposeLanes(__m512i* x) {
+  const __m512i low01 = _mm512_unpacklo_epi32(x[0], x[1]), high01 = _mm512_unpackhi_epi32(x[0], x[1]);
+  const __m512i low23 = _mm512_unpacklo_epi32(x[2], x[3]), high23 = _mm512_unpackhi_epi32(x[2], x[3]);
+  x[0] = _mm512_unpacklo_epi64(low01, low23);
+  x[1] = _mm512_unpackhi_epi64(low01, low23);
+  x[2] = _mm512_unpacklo_epi64(high01, high23);
+  x[3] = _mm512_unpackhi_epi64(high01, high23);
+}
+
 // x[j], word i = x[i], word j.
 inline void transposeInPlace(__m512i (&x)[kSquare]) {
-  __m512i y[16];
-  for (int i = 0; i < 8; ++i) {
-    y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
-    y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
-  }
   // x[4q + c], 128-bit lane l: word 4l + c of rows 4q .. 4q + 3
-  for (int q = 0; q < 4; ++q) {
-    x[4 * q] = _mm512_unpacklo_epi64(y[4 * q], y[4 * q + 2]);
-    x[4 * q + 1] = _mm512_unpackhi_epi64(y[4 * q], y[4 * q + 2]);
-    x[4 * q + 2] = _mm512_unpacklo_epi64(y[4 * q + 1], y[4 * q + 3]);
-    x[4 * q + 3] = _mm512_unpackhi_epi64(y[4 * q + 1], y[4 * q + 3]);
-  }
+  for (int q = 0; q < 4; ++q) transposeLanes(x + 4 * q);
   // The last two steps transpose the 4 x 4 lanes of every c.
   for (int c = 0; c < 4; ++c) {
     const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x44);
