@@ -13,6 +13,7 @@
 #include "compiler/target/read_rates.h"
 #include "compiler/target/shipped_targets.h"
 #include "runtime/base/one_line.h"
+#include "runtime/base/processor.h"
 
 namespace sluice {
 namespace {
@@ -104,20 +105,10 @@ std::vector<std::string> available(std::span<const std::string> folders) {
   return names;
 }
 
-Expected<Target> targetFor(const std::string& processor, std::span<const std::string> folders) {
-  for (const std::string& name : available(folders)) {
-    Expected<Target> target = loadTarget(name, folders);
-    const auto isOf = [&](const std::string& model) { return (processor + " ").starts_with(model + " "); };
-    if (!target || std::ranges::any_of(target->processors, isOf)) return target;
-  }
-  return loadTarget("cpu", folders);
-}
-
 }  // namespace
 
-Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders,
-                            const std::string& processor) {
-  if (nameOrPath == "native") return targetFor(processor, folders);
+Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders) {
+  if (nameOrPath == "native") return targetFor(processorModel(), folders);
   if (nameOrPath.ends_with(".json")) return readTarget(nameOrPath);
   if (nameOrPath.find('/') == std::string::npos)
     for (const std::string& folder : folders) {
@@ -130,6 +121,15 @@ Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::
       return parseTarget(fmt::format("shipped {}.json", nameOrPath), shipped.text);
   return Error{fmt::format("error: unknown target '{}', available: {}, or native", nameOrPath,
                            fmt::join(available(folders), ", "))};
+}
+
+Expected<Target> targetFor(const std::string& processor, std::span<const std::string> folders) {
+  for (const std::string& name : available(folders)) {
+    Expected<Target> target = loadTarget(name, folders);
+    const auto isOf = [&](const std::string& model) { return (processor + " ").starts_with(model + " "); };
+    if (!target || std::ranges::any_of(target->processors, isOf)) return target;
+  }
+  return loadTarget("cpu", folders);
 }
 
 std::vector<std::string> targetFolders(const std::string& argv0) {

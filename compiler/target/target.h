@@ -10,7 +10,6 @@
 
 #include "compiler/analysis/tiles.h"
 #include "runtime/base/expected.h"
-#include "runtime/base/processor.h"
 #include "runtime/cost/rates.h"
 #include "runtime/program/program.h"
 
@@ -34,11 +33,14 @@ struct Target {
 };
 
 // Reads the model `nameOrPath`: a path if it ends in ".json", else the name of a file in the first of
-// `folders` that has it, or else of a model that is embedded in this program (targets/). "native" is the
-// first of these models that was measured for `processor`, or else "cpu". Errors: no such target (lists the
-// existing ones), a file that is not a device model, a key that nothing reads, a figure without a source.
-Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders,
-                            const std::string& processor = processorModel());
+// `folders` that has it, or else of a model that is embedded in this program (targets/); "native" is that of
+// this machine's processor. Errors: no such target (lists the existing ones), a file that is not a device
+// model, a key that nothing reads, a figure without a source.
+Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders);
+
+// The first model, by name, that was measured for this processor (processorModel()), or else "cpu". Errors: a
+// model that comes before it cannot be loaded.
+Expected<Target> targetFor(const std::string& processor, std::span<const std::string> folders);
 
 // The folders to search for targets: $SLUICE_TARGETS if it is set; else the runfiles of this executable, its
 // folder, and the folder above. `argv0` is how it was called.

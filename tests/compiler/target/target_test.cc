@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "compiler/target/shipped_targets.h"
+#include "runtime/base/processor.h"
 
 namespace sluice {
 namespace {
@@ -118,25 +119,25 @@ TEST_CASE("targets are looked for in order, and a path is taken as it is") {
 
 TEST_CASE("native is the model that was measured for a processor, and cpu where there is none") {
   const std::vector<std::string> none;
-  CHECK(loadTarget("native", none, "AuthenticAMD 26 2")->name == "zen5");
-  CHECK(loadTarget("native", none, "AuthenticAMD 265 2")->name == "cpu");
-  CHECK(loadTarget("native", none, "GenuineIntel 6 143")->name == "cpu");
-  CHECK(loadTarget("native", none, "")->name == "cpu");
-  CHECK(bool{loadTarget("native", none)});
+  CHECK(targetFor("AuthenticAMD 26 2", none)->name == "zen5");
+  CHECK(targetFor("AuthenticAMD 265 2", none)->name == "cpu");
+  CHECK(targetFor("GenuineIntel 6 143", none)->name == "cpu");
+  CHECK(targetFor("", none)->name == "cpu");
+  CHECK(loadTarget("native", none)->name == targetFor(processorModel(), none)->name);
   const auto withProcessors = [](const std::string& value) {
     return damaged("\"core_kind\"",
                    "\"processors\": {\"value\": " + value + ", \"source\": \"\"}, \"core_kind\"");
   };
   const std::vector<std::string> own = {
       folderWith("mine.json", withProcessors("[\"GenuineIntel 6 143\", \"AuthenticAMD 26\"]"))};
-  CHECK(loadTarget("native", own, "GenuineIntel 6 143")->processors.size() == 2);
-  CHECK(loadTarget("native", own, "GenuineIntel 6 14")->processors.empty());
-  CHECK(loadTarget("native", own, "AuthenticAMD 25 17")->processors.empty());
+  CHECK(targetFor("GenuineIntel 6 143", own)->processors.size() == 2);
+  CHECK(targetFor("GenuineIntel 6 14", own)->processors.empty());
+  CHECK(targetFor("AuthenticAMD 25 17", own)->processors.empty());
   for (const char* wrong : {"\"AuthenticAMD 26\"", "[]", "[26]", "{}"})
     CHECK_THAT(errorOf(withProcessors(wrong)),
                Contains("'processors' is missing or wrong, expected an array of texts"));
   const std::vector<std::string> broken = {folderWith("mine.json", withProcessors("[]"))};
-  CHECK_THAT(loadTarget("native", broken, "").error().message, Contains("processors"));
+  CHECK_THAT(targetFor("", broken).error().message, Contains("processors"));
 }
 
 TEST_CASE("all files of the folder targets are inside of the program, and a file comes first") {
