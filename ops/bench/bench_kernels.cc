@@ -11,11 +11,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <functional>
-#include <random>
 #include <string_view>
 #include <vector>
 
 #include "ops/abi/kernels.h"
+#include "ops/bench/one_thread.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
 #include "runtime/base/seconds.h"
@@ -28,13 +28,6 @@ struct Sizes {
   int32_t rows = 256, hidden = 2048, inter = 768, columns = 256;
 };
 
-// On the thread's CPU clock.
-double seconds(const std::function<void()>& work) {
-  const double begin = secondsNow(CLOCK_THREAD_CPUTIME_ID);
-  work();
-  return secondsNow(CLOCK_THREAD_CPUTIME_ID) - begin;
-}
-
 struct Time {
   double best, median;
 };
@@ -44,25 +37,13 @@ Time timeOf(const std::function<void()>& work) {
   work();
   std::vector<double> times;
   for (double total = 0; times.size() < 5 || total < 0.3; total += times.back())
-    times.push_back(seconds(work));
+    times.push_back(threadSeconds(work));
   return {*std::min_element(times.begin(), times.end()), medianOf(times)};
 }
 
-double peakOf(Isa isa, double (*run)(Isa isa, int64_t loops)) {
-  double best = 0;
-  for (int i = 0; i < 10; ++i) {
-    double operations = 0;
-    const double time = seconds([&] { operations = run(isa, 1 << 18); });
-    best = std::max(best, operations / time);
-  }
-  return best;
-}
-
 std::vector<BFloat16> randomMatrix(int64_t rows, int64_t cols) {
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<BFloat16> values(static_cast<size_t>(rows * cols));
-  for (BFloat16& value : values) value = toBFloat16(uniform(random));
+  fillRandomly(values);
   return values;
 }
 

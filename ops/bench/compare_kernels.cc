@@ -6,12 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ops/abi/kernels.h"
+#include "ops/bench/one_thread.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
 #include "runtime/base/hash.h"
@@ -39,26 +39,20 @@ T* zeros(std::vector<std::vector<CacheLine>>& memory, size_t count) {
   return reinterpret_cast<T*>(memory.back().data());
 }
 
-void fillRandomly(BFloat16* values, size_t count) {
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  for (size_t i = 0; i < count; ++i) values[i] = toBFloat16(uniform(random));
-}
-
 // One product per expert: of so many experts that their weights or gradients do not stay in the caches.
 class Products {
  public:
   explicit Products(const Options& options)
       : o_(options), experts_(std::max<size_t>(2, (size_t{96} << 20) / (2 * weight()))) {
     a_ = zeros<BFloat16>(memory_, experts_ * o_.rows * o_.sum);
-    fillRandomly(a_, experts_ * o_.rows * o_.sum);
+    fillRandomly({a_, experts_ * o_.rows * o_.sum});
     if (isGradient()) {
       b_ = zeros<BFloat16>(memory_, experts_ * o_.rows * o_.columns);
-      fillRandomly(b_, experts_ * o_.rows * o_.columns);
+      fillRandomly({b_, experts_ * o_.rows * o_.columns});
       resultBytes_ = experts_ * weight() * sizeof(float);
     } else {
       b_ = zeros<BFloat16>(memory_, experts_ * weight());
-      fillRandomly(b_, weight());
+      fillRandomly({b_, weight()});
       for (size_t e = 1; e < experts_; ++e) std::memcpy(b_ + e * weight(), b_, weight() * sizeof *b_);
       resultBytes_ = experts_ * o_.rows * o_.columns * sizeof(BFloat16);
     }
@@ -76,9 +70,7 @@ class Products {
 
   double secondsOf(const ProductKernels& products) {
     if (o_.layout == "packed") pack(products);
-    const double begin = secondsNow(CLOCK_MONOTONIC);
-    multiply(products);
-    return secondsNow(CLOCK_MONOTONIC) - begin;
+    return threadSeconds([&] { multiply(products); });
   }
 
  private:
@@ -161,16 +153,6 @@ const ProductKernels* load(const std::string& path, const std::string& isa) {
   return library == nullptr ? nullptr : static_cast<const ProductKernels*>(dlsym(library, symbol.c_str()));
 }
 
-double peakOf(Isa isa) {
-  double best = 0;
-  for (int i = 0; i < 10; ++i) {
-    const double begin = secondsNow();
-    const double operations = runPeak(isa, 1 << 16);
-    best = std::max(best, operations / (secondsNow() - begin));
-  }
-  return best;
-}
-
 int compare(const Options& options) {
   const Isa isa = *isaFromName(options.isa);  // CLI11 has checked it
   if (!kernelsFor(isa)) {
@@ -190,7 +172,7 @@ int compare(const Options& options) {
   for (Candidate& each : all) each.bits = products.bitsOf(*each.products);
   for (int32_t i = 0; i < options.repeat; ++i)
     for (Candidate& each : all) each.times.push_back(products.secondsOf(*each.products));
-  const double peak = peakOf(isa);
+  const double peak = peakOf(isa, runPeak);
   const auto best = [](const Candidate& of) { return *std::ranges::min_element(of.times); };
   bool same = true;
   for (const Candidate& each : all) {
