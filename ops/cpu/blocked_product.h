@@ -113,6 +113,9 @@ struct Ahead {
   }
 };
 
+// The same, of a Unit that also prefetches the panel itself, as it reads that.
+struct AheadInPanel : Ahead {};
+
 // The same, of a Unit that also packs the next panel.
 template <class NextPanel>
 struct AheadPacking : Ahead {
@@ -173,6 +176,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 // optionally
 //   streams(groups): whether panels that were packed before are not prefetched if so few groups of rows use
 //   them, because the processor does that best by itself
+//   fetchesPanel(rows): whether multiply() of so many rows prefetches these panels as it reads them; it then
+//   accepts an AheadInPanel, too
 // optionally
 //   multiplyToResult(a, b, k, result, ahead): multiply() of a whole tile, which is the only part of its sum,
 //   to a ResultTile
@@ -385,6 +390,12 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
           continue;
         }
       }
+      if constexpr (requires { Unit::fetchesPanel(block.rows); })
+        if (ready != nullptr && Unit::fetchesPanel(block.rows)) {
+          AheadInPanel ahead;
+          multiplyPart(unit, source, block, part, ahead);
+          continue;
+        }
       Ahead ahead;
       if (after != PanelPart() && (ready == nullptr || !streams(unit, groups))) {
         ahead.b.become([&] { return source.linesB(after.col, after.k0); });

@@ -31,6 +31,12 @@ struct PanelsAvx512 : Dot {
   static constexpr bool kMultipliesBf16 = __is_same(Element, uint16_t);
 
   static bool streams(int32_t groups) { return groups <= 2; }
+  // With one or two rows, or where 512 bits are added in two halves, the processor does it best by itself.
+  static bool fetchesPanel(int32_t rows)
+    requires kMultipliesBf16
+  {
+    return rows > 2 && rows <= kMr && !addsInHalves();
+  }
 
   template <class AnyAhead>
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
@@ -95,7 +101,8 @@ struct PanelsAvx512 : Dot {
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
-  static constexpr int32_t kMostForTwice = 32;  // columns of which a tile may have 2 * kMr rows
+  static constexpr int32_t kPanelBytesAhead = 8 << 10;  // of fetchesPanel()
+  static constexpr int32_t kMostForTwice = 32;          // columns of which a tile may have 2 * kMr rows
 
   struct PackedRows {
     const Element* a;
@@ -125,6 +132,11 @@ struct PanelsAvx512 : Dot {
       });
       b += kWord * kNr / (Dot::kHalves ? 2 : 1);
     }
+    SLUICE_UNROLLED void fetchAhead() const {
+      unroll<kNr / 16>([&](auto line) SLUICE_UNROLLED {
+        fetchSoon(reinterpret_cast<const char*>(b) + kPanelBytesAhead + line.value * kLineBytes);
+      });
+    }
     // Of four columns.
     SLUICE_UNROLLED __m128i quarter(int32_t column) const {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + column * kWord));
@@ -136,7 +148,7 @@ struct PanelsAvx512 : Dot {
                            Sum* tile, AnyAhead& ahead) {
     using Function = void (*)(PackedRows, Panel, int32_t, Tile, AnyAhead&);
     const int32_t words = (k + kWord - 1) / kWord;
-    if constexpr (kPacksNext<AnyAhead>) {
+    if constexpr (!__is_same(AnyAhead, Ahead)) {  // whole panels
       static constexpr Function kByRows[6] = {sized<1, 4, kFirst>, sized<2, 4, kFirst>, sized<3, 4, kFirst>,
                                               sized<4, 4, kFirst>, sized<5, 4, kFirst>, sized<6, 4, kFirst>};
       kByRows[rows - 1](PackedRows{a}, Panel{b}, words, Tile{tile}, ahead);
@@ -248,6 +260,7 @@ struct PanelsAvx512 : Dot {
         __m512i column[kAll];
         __m128i quarter = {};
         if constexpr (kPairs > 0) quarter = b.quarter(kQuarterAt);
+        if constexpr (__is_same(AnyAhead, AheadInPanel)) b.fetchAhead();
         b.next(column);
         __m512i before = {};
         unroll<kRows>([&](auto i) SLUICE_UNROLLED {

@@ -7,7 +7,9 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx512.h"
+#include "ops/cpu/interleaved_avx512.h"
 #include "ops/cpu/next_panel_avx512.h"
+#include "ops/cpu/pairs_avx512.h"
 #include "ops/cpu/panels_avx512.h"
 #include "ops/cpu/unroll.h"
 
@@ -42,6 +44,7 @@ struct DotAvx512 {
 };
 
 struct UnitAvx512 : PanelsAvx512<DotAvx512> {
+  using Pairs = PairsAvx512;
   using Square = SquareAvx512;
   static constexpr int32_t kFewKc = 32;
   static constexpr int32_t kRowsKc = 128;
@@ -84,25 +87,6 @@ struct UnitAvx512 : PanelsAvx512<DotAvx512> {
   // The number of rows by which b is prefetched ahead of its use.
   static constexpr int32_t kRowsAhead = 64;
 
-  // Pairs of two rows of 32 columns, in the order of the unpack instructions: the first vector has the
-  // columns 8l to 8l + 3, the second 8l + 4 to 8l + 7 (l = 0 to 3).
-  struct Interleaved {
-    __m512i half[2];
-  };
-  static Interleaved interleave(__m512i even, __m512i odd) {
-    return {{_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)}};
-  }
-  static void putInOrder(__m512& first, __m512& second) {
-    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    const __m512 before = first;
-    first = _mm512_permutex2var_ps(before, low, second);
-    second = _mm512_permutex2var_ps(before, high, second);
-  }
-  static __mmask32 maskOf(int32_t columns) {
-    return columns >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((1u << columns) - 1);
-  }
-
   // Two elements of the sum, or the last one of an odd length.
   template <int kRows, int kHalves, bool kTwo, bool kFetch>
   __attribute__((always_inline)) static void step(const Rows& of, const BFloat16* a, const BFloat16* b,
@@ -132,7 +116,7 @@ struct UnitAvx512 : PanelsAvx512<DotAvx512> {
 
   template <int kRows, int kHalves>
   static void inPlace(const Rows& of, float* tile) {
-    const __mmask32 masks[2] = {maskOf(of.cols), maskOf(of.cols - 32 > 0 ? of.cols - 32 : 0)};
+    const __mmask32 masks[2] = {maskOf(of.cols), maskOf(of.cols - 32)};
     if (of.first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     __m512 sum[kRows][2 * kHalves];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {

@@ -17,11 +17,17 @@ namespace {
 // again, and packs it again where it is not packed.
 constexpr int32_t kRowsInScratch = 256;
 
+// Rows whose products with all parts of a weight are one, where the task has all columns: its time is that of
+// reading the weight, which is shortest in the order of memory. The sums of more rows would leave the caches.
+constexpr int32_t kMostRowsOfAllParts = 16;
+
 constexpr size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Bytes of the kernel's own scratch; the product of a fused task follows it.
-size_t kernelScratchBytes(const ops::GmmKernels& gmm, const Tiling& tiling) {
-  return roundUpToLine(gmm.scratchBytes(std::min(tiling.tileN, tiling.n), tiling.k));
+size_t kernelScratchBytes(const ops::GmmKernels& gmm, const Family& family) {
+  const Tiling& tiling = family.tiling;
+  const int32_t parts = tiling.tileN >= tiling.n ? weightParts(family.op, tiling) : 1;
+  return roundUpToLine(gmm.scratchBytes(parts * std::min(tiling.tileN, tiling.n), tiling.k));
 }
 
 // The products of one task with the weight of its expert: the task's columns of each part of the weight,
@@ -60,17 +66,28 @@ class Product {
 
   // Where a fused task keeps its product: in scratch, after what the kernel uses.
   BFloat16* inScratch() const {
-    return reinterpret_cast<BFloat16*>(scratch_ + kernelScratchBytes(kernels_, tiling_));
+    return reinterpret_cast<BFloat16*>(scratch_ + kernelScratchBytes(kernels_, family_));
   }
 
-  // c = rows [row, row + rows) times the columns of a part.
-  void multiply(int64_t row, int32_t rows, int32_t part, const ops::Result& c) const {
+  // c = rows [row, row + rows) times the task's columns of all parts, which are `apart` columns apart in c.
+  void multiply(int64_t row, int32_t rows, const ops::Result& c, int32_t apart = 0) const {
+    // rounding in blocks begins anew with each part
+    const bool atOnce = packed_ == nullptr && rows <= kMostRowsOfAllParts && columns_.length() == tiling_.n &&
+                        tiling_.roundB == Rounding::kNone;
+    if (atOnce) return multiply(row, rows, 0, parts_ * tiling_.n, c);
+    for (int32_t part = 0; part < parts_; ++part)
+      multiply(row, rows, part, columns_.length(), c.from(0, part * apart));
+  }
+
+ private:
+  // Times columns from the first one of a part on.
+  void multiply(int64_t row, int32_t rows, int32_t part, int32_t columns, const ops::Result& c) const {
     const FactorRows a = a_.from(row - range_.begin);
     kernels_.multiply({.a = a.matrix,
                        .b = weightOf(part),
                        .c = c,
                        .rows = rows,
-                       .n = columns_.length(),
+                       .n = columns,
                        .k = tiling_.k,
                        .transposeB = transposed_,
                        .scratch = scratch_,
@@ -87,7 +104,6 @@ class Product {
                        .rowsA = a.index});
   }
 
- private:
   ops::Operand weightOf(int32_t part) const {
     return transposed_ ? weight_.from(columnOf(part), 0) : weight_.from(0, columnOf(part));
   }
@@ -173,7 +189,7 @@ void callGmm(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Product product(step, task, scratch);
   const RowRange& range = product.range();
   product.multiply(
-      range.begin, range.rows, 0,
+      range.begin, range.rows,
       matrixAt<ops::Result>(step, product.family().writes[0], range.begin).from(0, product.columns().begin));
 }
 
@@ -229,8 +245,7 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
       ld = leading<BFloat16>(gateUp);
       upColumn = tiling.n;
     }
-    for (int32_t part = 0; part < product.parts(); ++part)
-      product.multiply(row, rows, part, {gate + part * upColumn, ld});
+    product.multiply(row, rows, {gate, ld}, upColumn);
     step.kernels().activation({.gateUp = gate,
                                .ldGateUp = ld,
                                .act = elements<BFloat16>(act, row) + column,
@@ -252,7 +267,7 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
   const BufferAddress& out = step.at(family.writes[0]);
   BFloat16* const actGrad = product.inScratch();
   forParts(product.range(), [&](int64_t row, int32_t rows) {
-    product.multiply(row, rows, 0, {actGrad, width});
+    product.multiply(row, rows, {actGrad, width});
     step.kernels().activationGrad({.actGrad = actGrad,
                                    .ldActGrad = width,
                                    .gateUp = elements<BFloat16>(gateUp, row) + column,
@@ -317,7 +332,7 @@ size_t productScratchBytes(const TaskProgram& program, const ops::KernelSet& ker
   if (!op.multiplies()) return 0;
   const bool keeps =
       op.vector == VectorWork::kNone || (op.vector == VectorWork::kActivation && has(family.writes, 1));
-  return kernelScratchBytes(*kernels.find(productTypesOf(program, family)), t) +
+  return kernelScratchBytes(*kernels.find(productTypesOf(program, family)), family) +
          (keeps ? 0 : rows * weightParts(family.op, t) * columns * sizeof(BFloat16));
 }
 
