@@ -8,10 +8,11 @@
 //     for panels of kNr columns of c
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
-// and if whole rows of b lie one after another and the Unit has Pairs that suit the size:
+// and if whole rows of b lie one after another and the Unit has Pairs that suit the size, whose members are
+// kColumns (of a tile), suits(rows, columns) and add(source, rows, columns, k0, k, tiles):
 //
 //   for pairs of rows of b
-//     for panels of kNr columns of c: tile += two elements of all rows of a * the pair in place
+//     for tiles of kColumns columns of c: tile += two elements of all rows of a * the pair in place
 //   store the tiles
 //
 // A transposed b is not packed either if the Unit has a Square: see columns.h.
@@ -100,12 +101,12 @@ void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float
 }
 
 template <class Pairs, class Source>
-void productByPairs(const Source& source, int32_t m, int32_t n, int32_t k, int32_t columnsOfTile,
-                    float* tiles) {
-  __builtin_memset(tiles, 0, sizeof(float) * m * roundUp(n, columnsOfTile));
+void productByPairs(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
+  constexpr int32_t kColumns = Pairs::kColumns;
+  __builtin_memset(tiles, 0, sizeof(float) * m * roundUp(n, kColumns));
   for (int32_t k0 = 0; k0 < k; k0 += 2) Pairs::add(source, m, n, k0, k, tiles);
-  for (int32_t col = 0; col < n; col += columnsOfTile)
-    source.store(0, m, col, smaller(columnsOfTile, n - col), tiles + int64_t{col} * m);
+  for (int32_t col = 0; col < n; col += kColumns)
+    source.store(0, m, col, smaller(kColumns, n - col), tiles + int64_t{col} * m);
 }
 
 template <class Unit, class Source>
@@ -189,7 +190,7 @@ bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     if (m > Unit::kMostInPlace) return false;
     if constexpr (requires { typename Unit::Pairs; })
       if (source.strideB() == n && Unit::Pairs::suits(m, n)) {
-        productByPairs<typename Unit::Pairs>(source, m, n, k, Unit::kNr, static_cast<float*>(scratch));
+        productByPairs<typename Unit::Pairs>(source, m, n, k, static_cast<float*>(scratch));
         return true;
       }
     productInPlace<Unit>(source, m, n, k, static_cast<float*>(scratch));

@@ -21,26 +21,28 @@ namespace {
 
 class PairsAvx512 {
  public:
+  static constexpr int32_t kColumns = 64;
+
   // Whether this is the fastest way for so many rows of a.
   static bool suits(int32_t rows, int32_t columns) {
-    return rows >= 2 && rows <= kMostRows && sizeof(float) * rows * columns <= kMostTileBytes &&
+    return rows >= kLeastRows && rows <= kMostRows && sizeof(float) * rows * columns <= kMostTileBytes &&
            !addsInHalves();
   }
 
-  // tiles[columns / kNr][rows][kNr] += a * b for the elements k0 and k0 + 1 of the sum, or only k0 if that is
-  // the last one. Until the last ones were added, a tile has each 32 columns in the order of Interleaved.
+  // tiles[columns / kColumns][rows][kColumns] += a * b for the elements k0 and k0 + 1 of the sum, or only k0
+  // if that is the last one. Until the last ones were added, a tile has each 32 columns in the order of
+  // Interleaved.
   template <class Source>
   static void add(const Source& source, int32_t rows, int32_t columns, int32_t k0, int32_t k, float* tiles) {
     using Function = void (*)(const Pair&, float*);
-    static constexpr Function kByRows[kMostRows] = {addTo<1>, addTo<2>, addTo<3>, addTo<4>, addTo<5>};
-    kByRows[rows - 1](
+    static constexpr Function kByRows[kMostRows - kLeastRows + 1] = {addTo<2>, addTo<3>, addTo<4>, addTo<5>};
+    kByRows[rows - kLeastRows](
         {source.sourceA(0, k0), source.strideA(), source.sourceB(0, k0), columns, k - k0 > 1, k - k0 <= 2},
         tiles);
   }
 
  private:
-  static constexpr int32_t kNr = 64;
-  static constexpr int32_t kMostRows = 5;
+  static constexpr int32_t kLeastRows = 2, kMostRows = 5;
   static constexpr size_t kMostTileBytes = size_t{32} << 10;  // of the 48 KiB of a Zen 5
 
   // How far ahead of its use b is prefetched into the second cache level: farther than the processor does.
@@ -66,14 +68,14 @@ class PairsAvx512 {
     const auto* ahead = reinterpret_cast<const char*>(of.b) + kBytesAhead;
     int32_t col = 0;
     if (of.isTwo)
-      for (; of.columns - col >= kNr; col += kNr, tile += kRows * kNr) {
+      for (; of.columns - col >= kColumns; col += kColumns, tile += kRows * kColumns) {
         for (int32_t line = 0; line < 4; ++line, ahead += kLineBytes) fetchSoon(ahead);
         addPanel<true>(of, row, col, tile);
       }
-    for (; col < of.columns; col += kNr, tile += kRows * kNr) addPanel<false>(of, row, col, tile);
+    for (; col < of.columns; col += kColumns, tile += kRows * kColumns) addPanel<false>(of, row, col, tile);
   }
 
-  // kWhole: two rows of kNr columns.
+  // kWhole: two rows of kColumns columns.
   template <bool kWhole, int kRows>
   SLUICE_UNROLLED static void addPanel(const Pair& of, const __m512i (&row)[kRows], int32_t col,
                                        float* tile) {
@@ -93,15 +95,16 @@ class PairsAvx512 {
       __m512 sum[4];
       unroll<4>([&](auto v) SLUICE_UNROLLED {
         sum[v.value] =
-            _mm512_dpbf16_ps(_mm512_loadu_ps(tile + i.value * kNr + v.value * 16), (__m512bh)row[i.value],
-                             (__m512bh)column[v.value / 2].half[v.value % 2]);
+            _mm512_dpbf16_ps(_mm512_loadu_ps(tile + i.value * kColumns + v.value * 16),
+                             (__m512bh)row[i.value], (__m512bh)column[v.value / 2].half[v.value % 2]);
       });
       if (of.isLast) {
         putInOrder(sum[0], sum[1]);
         putInOrder(sum[2], sum[3]);
       }
-      unroll<4>([&](auto v)
-                    SLUICE_UNROLLED { _mm512_storeu_ps(tile + i.value * kNr + v.value * 16, sum[v.value]); });
+      unroll<4>([&](auto v) SLUICE_UNROLLED {
+        _mm512_storeu_ps(tile + i.value * kColumns + v.value * 16, sum[v.value]);
+      });
     });
   }
 };

@@ -71,9 +71,7 @@ class Product {
 
   // c = rows [row, row + rows) times the task's columns of all parts, which are `apart` columns apart in c.
   void multiply(int64_t row, int32_t rows, const ops::Result& c, int32_t apart = 0) const {
-    // rounding in blocks begins anew with each part
-    const bool atOnce = packed_ == nullptr && rows <= kMostRowsOfAllParts && columns_.length() == tiling_.n &&
-                        tiling_.roundB == Rounding::kNone;
+    const bool atOnce = packed_ == nullptr && rows <= kMostRowsOfAllParts && columns_.length() == tiling_.n;
     if (atOnce) return multiply(row, rows, 0, parts_ * tiling_.n, c);
     for (int32_t part = 0; part < parts_; ++part)
       multiply(row, rows, part, columns_.length(), c.from(0, part * apart));
