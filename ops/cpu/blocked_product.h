@@ -94,8 +94,8 @@ class Lines {
 };
 
 // A tile of kMr x kNr elements of a result in memory, to which a sum goes times alpha: added to what is
-// there, if `adds`, else written past the caches (stream.h).
-template <class T>
+// there, if `adds`, else written, past the caches (stream.h) if kStreams.
+template <class T, bool kStreams>
 struct ResultTile {
   T* data;
   int64_t ld;  // of rows, in elements
@@ -179,8 +179,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   fetchesPanel(rows): whether multiply() of so many rows prefetches these panels as it reads them; it then
 //   accepts an AheadInPanel, too
 // optionally
-//   multiplyToResult(a, b, k, result, ahead): multiply() of a whole tile, which is the only part of its sum,
-//   to a ResultTile
+//   multiplyToResult(a, b, k, first, tile, result, ahead): multiply() of a whole tile for the last part of
+//   its sum, to a ResultTile
 // and
 //   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
 //   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() at
@@ -282,7 +282,7 @@ bool streams(const Unit& unit, int32_t groups) {
 // Whether sums may leave a Unit's registers for the result, without a tile in between.
 template <class Unit, class Source>
 constexpr bool kHasResultTiles = requires(Unit& unit, const Source& source, Ahead& ahead) {
-  unit.multiplyToResult(nullptr, nullptr, 0, ResultTile<float>{}, ahead);
+  unit.multiplyToResult(nullptr, nullptr, 0, true, nullptr, ResultTile<float, true>{}, ahead);
   source.hasResultTiles();
 };
 template <class Unit, class Source>
@@ -295,9 +295,11 @@ bool hasResultTiles(const Source& source) {
 
 template <class Unit, class Source, class AnyAhead>
 void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a,
-                      const typename Unit::Element* b, int32_t k, int32_t row, int32_t col, AnyAhead& ahead) {
+                      const typename Unit::Element* b, int32_t k, bool first,
+                      const typename Unit::Sum* before, int32_t row, int32_t col, AnyAhead& ahead) {
   if constexpr (kHasResultTiles<Unit, Source>)
-    source.withResultTile(row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, tile, ahead); });
+    source.withResultTile(
+        row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, first, before, tile, ahead); });
 }
 
 // A packed part of a panel, and the packed rows of a block and tiles that belong to it.
@@ -334,7 +336,7 @@ void multiplyPart(Unit& unit, const Source& source, const Block& block, PartOfBl
       ahead.c.spreadOver(fetches);
     }
     if (toResult && groupRows == Unit::kMr && cols == Unit::kNr) {
-      multiplyToResult(unit, source, part.a, b, length, row, col, ahead);
+      multiplyToResult(unit, source, part.a, b, length, first, part.tile, row, col, ahead);
     } else {
       unit.multiply(part.a, b, length, groupRows, cols, first, part.tile, ahead);
       if (block.last && ends) source.store(row, groupRows, col, cols, part.tile);
@@ -357,7 +359,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
   const int64_t tileStride = onePart ? 0 : Layout::kTileSums,
                 panelStride = oneBlock ? 0 : groups * tileStride;
   const int64_t partOfA = int64_t{block.rows} * Unit::kAStride;
-  const bool toResult = onePart && k > 0 && hasResultTiles<Unit>(source);
+  const bool toResult = k > 0 && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = smaller(Unit::kNr, n - col);
     int32_t at = 0;
@@ -375,7 +377,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
                                       a + at / Unit::kKPart * partOfA,
                                       tiles + panel * panelStride,
                                       tileStride,
-                                      toResult};
+                                      toResult && block.last && at + length >= k};
       at += length;
       if constexpr (kPacksAhead<Unit, Source>) {
         const int32_t next = smaller(Unit::kKPart, source.length() - after.k0);

@@ -45,12 +45,19 @@ struct PanelsAvx512 : Dot {
           : multiplyFrom<false>(a, b, k, rows, cols, tile, ahead);
   }
 
-  template <class T, class AnyAhead>
-  static void multiplyToResult(const Element* a, const Element* b, int32_t k, const ResultTile<T>& result,
-                               AnyAhead& ahead)
+  template <class T, bool kStreams, class AnyAhead>
+  static void multiplyToResult(const Element* a, const Element* b, int32_t k, bool first, const Sum* tile,
+                               const ResultTile<T, kStreams>& result, AnyAhead& ahead)
     requires kMultipliesBf16
   {
-    sized<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, (k + kWord - 1) / kWord, Whole<T>{result}, ahead);
+    const int32_t words = (k + kWord - 1) / kWord;
+    const Whole<T, kStreams> whole{{tile}, result};
+    if (!first)
+      sized<kMr, kNr / 16, false>(PackedRows{a}, Panel{b}, words, whole, ahead);
+    else if constexpr (kStreams)  // gradients, whose sums are often short
+      inlined<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, words, whole, ahead);
+    else
+      sized<kMr, kNr / 16, true>(PackedRows{a}, Panel{b}, words, whole, ahead);
   }
 
   // Products in place of rows of b, with the rows of a as columns. Where 512 bits are added at once, a tile
@@ -80,7 +87,7 @@ struct PanelsAvx512 : Dot {
                               int32_t cols, Sum* tile, Ahead& ahead)
     requires kMultipliesBf16
   {
-    using Function = void (*)(RowsInMemory, Panel, int32_t, Tile, Ahead&);
+    using Function = void (*)(RowsInMemory, Panel, int32_t, const Tile&, Ahead&);
     // Less than a vector has one of its own; 60 columns would need more registers than there are.
     static constexpr Function kWhole[16] = {parts<6, 4>,  parts<6, 4>,  parts<6, 4>,  parts<6, 4>,
                                             parts<6, 5>,  parts<6, 6>,  parts<6, 7>,  parts<6, 8>,
@@ -93,9 +100,9 @@ struct PanelsAvx512 : Dot {
                                               {parts<5, 4>, parts<5, 8>, parts<5, 12>, parts<5, 16>}};
     if (rows == 2 * kMr)
       return (cols <= 16 ? parts<2 * kMr, 4> : parts<2 * kMr, 8>)(RowsInMemory{a, lda}, Panel{b}, k / kWord,
-                                                                  Tile{tile}, ahead);
+                                                                  Tile{{tile}}, ahead);
     const Function function = rows == kMr ? kWhole[(cols - 1) / 4] : kFewer[rows - 1][(cols - 1) / 16];
-    function(RowsInMemory{a, lda}, Panel{b}, k / kWord, Tile{tile}, ahead);
+    function(RowsInMemory{a, lda}, Panel{b}, k / kWord, Tile{{tile}}, ahead);
   }
 
  private:
@@ -146,12 +153,12 @@ struct PanelsAvx512 : Dot {
   template <bool kFirst, class AnyAhead>
   static void multiplyFrom(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols,
                            Sum* tile, AnyAhead& ahead) {
-    using Function = void (*)(PackedRows, Panel, int32_t, Tile, AnyAhead&);
+    using Function = void (*)(PackedRows, Panel, int32_t, const Tile&, AnyAhead&);
     const int32_t words = (k + kWord - 1) / kWord;
     if constexpr (!__is_same(AnyAhead, Ahead)) {  // whole panels
       static constexpr Function kByRows[6] = {sized<1, 4, kFirst>, sized<2, 4, kFirst>, sized<3, 4, kFirst>,
                                               sized<4, 4, kFirst>, sized<5, 4, kFirst>, sized<6, 4, kFirst>};
-      kByRows[rows - 1](PackedRows{a}, Panel{b}, words, Tile{tile}, ahead);
+      kByRows[rows - 1](PackedRows{a}, Panel{b}, words, Tile{{tile}}, ahead);
     } else {
       static constexpr Function kBySize[6][4] = {
           {sized<1, 1, kFirst>, sized<1, 2, kFirst>, sized<1, 3, kFirst>, sized<1, 4, kFirst>},
@@ -160,18 +167,23 @@ struct PanelsAvx512 : Dot {
           {sized<4, 1, kFirst>, sized<4, 2, kFirst>, sized<4, 3, kFirst>, sized<4, 4, kFirst>},
           {sized<5, 1, kFirst>, sized<5, 2, kFirst>, sized<5, 3, kFirst>, sized<5, 4, kFirst>},
           {sized<6, 1, kFirst>, sized<6, 2, kFirst>, sized<6, 3, kFirst>, sized<6, 4, kFirst>}};
-      kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, words, Tile{tile}, ahead);
+      kBySize[rows - 1][(cols - 1) / 16](PackedRows{a}, Panel{b}, words, Tile{{tile}}, ahead);
     }
   }
 
-  // Where sums come from and go to: a tile,
-  struct Tile {
-    Sum* at;
+  // Where sums come from
+  template <class AnySum>
+  struct Before {
+    AnySum* at;
     SLUICE_UNROLLED typename Dot::Vector before(int32_t row, int32_t vector) const {
       typename Dot::Vector sum;
       __builtin_memcpy(&sum, at + row * kNr + vector * 16, sizeof sum);
       return sum;
     }
+  };
+  // and go to: a tile,
+  struct Tile : Before<Sum> {
+    using Before<Sum>::at;
     template <int kVectors>
     SLUICE_UNROLLED void put(int32_t row, const typename Dot::Vector (&sums)[kVectors]) const {
       unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
@@ -187,9 +199,9 @@ struct PanelsAvx512 : Dot {
     }
   };
   // or the result.
-  template <class T>
-  struct Whole {
-    ResultTile<T> to;
+  template <class T, bool kStreams>
+  struct Whole : Before<const Sum> {
+    ResultTile<T, kStreams> to;
     SLUICE_UNROLLED void put(int32_t row, __m512 (&sums)[kNr / 16]) const {
       if (to.alpha != 1)
         unroll<kNr / 16>([&](auto v) SLUICE_UNROLLED {
@@ -210,14 +222,17 @@ struct PanelsAvx512 : Dot {
           line = _mm512_castps_si512(sums[v.value]);
         else
           line = (__m512i)_mm512_cvtne2ps_pbh(sums[2 * v.value + 1], sums[2 * v.value]);
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(at) + v.value, line);
+        if constexpr (kStreams)
+          _mm512_stream_si512(reinterpret_cast<__m512i*>(at) + v.value, line);
+        else
+          _mm512_storeu_si512(reinterpret_cast<__m512i*>(at) + v.value, line);
       });
     }
   };
 
   // Tiles of some quarters of vectors.
   template <int kRows, int kQuarters>
-  static void parts(RowsInMemory a, Panel b, int32_t words, Tile tile, Ahead& ahead) {
+  static void parts(RowsInMemory a, Panel b, int32_t words, const Tile& tile, Ahead& ahead) {
     sized<kRows, kQuarters / 4, false, kQuarters % 4>(a, b, words, tile, ahead);
   }
 
@@ -232,10 +247,18 @@ struct PanelsAvx512 : Dot {
     for (int32_t i = 0; i < kLines; ++i) fetchNear(from + i * kLineBytes);
   }
 
+  // A call, because a loop of its own has all registers. The result is not a copy, which would wait until
+  // what was just written of it, and all stores before, are in the caches.
+  template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Result, class AnyAhead>
+  __attribute__((noinline)) static void sized(Rows a, Panel b, int32_t words, const Result& result,
+                                              AnyAhead& ahead) {
+    inlined<kRows, kVectors, kFirst, kQuarters>(a, b, words, result, ahead);
+  }
+
   // kQuarters: of one more vector. Processors that add 512 bits in two halves save one with two quarters; a
   // single quarter has half a vector with that of the next row.
   template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Result, class AnyAhead>
-  static void sized(Rows a, Panel b, int32_t words, Result result, AnyAhead& ahead) {
+  SLUICE_UNROLLED static void inlined(Rows a, Panel b, int32_t words, const Result& result, AnyAhead& ahead) {
     constexpr bool kHalf = kQuarters >= 2;
     constexpr int kAll = kVectors + (kHalf ? 1 : 0);
     constexpr int kQuarterAt = kQuarters % 2 == 0 ? 0 : kVectors * 16 + (kHalf ? 8 : 0);

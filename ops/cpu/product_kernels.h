@@ -127,6 +127,13 @@ struct GmmSource {
 template <class Unit, class Pack>
 struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
   static constexpr bool kRearrangesOnly = true;
+
+  bool hasResultTiles() const { return this->args.bias == nullptr; }
+  template <class Multiply>
+  void withResultTile(int32_t row, int32_t col, const Multiply& multiply) const {
+    multiply(ResultTile<BFloat16, false>{this->c + row * this->args.c.ld + col, this->args.c.ld,
+                                         this->args.alpha, false});
+  }
 };
 
 // b has codes, which become bf16 numbers as they are packed.
@@ -260,9 +267,9 @@ struct WeightGradSource {
   void withResultTile(int32_t row, int32_t col, const Multiply& multiply) const {
     const int64_t at = row * args.c.ld + col;
     if (narrow == nullptr)
-      multiply(ResultTile<float>{wide + at, args.c.ld, args.alpha, args.accumulate});
+      multiply(ResultTile<float, true>{wide + at, args.c.ld, args.alpha, args.accumulate});
     else
-      multiply(ResultTile<BFloat16>{narrow + at, args.c.ld, args.alpha, false});
+      multiply(ResultTile<BFloat16, true>{narrow + at, args.c.ld, args.alpha, false});
   }
 
   // Whether the result is written past the caches, because it is not read soon; possible only if the rows of
