@@ -82,7 +82,7 @@ struct GmmArgs {
   int32_t n;
   int32_t k;
   bool transposeB;
-  void* scratch;  // KernelSet::gmmScratchBytes(n, k, types), 64-byte aligned; overwritten
+  void* scratch;  // KernelSet::gmmScratchBytes(n of both parts, k, types), 64-byte aligned; overwritten
   float alpha = 1;
   const void* packedB = nullptr;  // the result of packWeight() for b, n, k and transposeB; b is then not read
   const BFloat16* bias = nullptr;   // [n], or null for 0
@@ -100,6 +100,9 @@ struct GmmArgs {
   // is a multiple of kMxBlock.
   RowPowers powersA = {};
   RowIndex rowsA = {};  // of a, which is bf16 then and not rounded
+  // A second part of the product, for the same rows, or null: it differs in b, c, bias and what belongs to b,
+  // whose addresses are null only where those of the first part are.
+  const GmmArgs* second = nullptr;
 };
 
 // packed = b in the form in which gmm multiplies by it, for any rows and alpha; products with it have the

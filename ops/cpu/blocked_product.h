@@ -135,6 +135,15 @@ struct Block {
   bool last;
 };
 
+// Of the panel that begins at this column, of n in all.
+template <class Unit, class Source>
+int32_t columnsFrom(const Source& source, int32_t col, int32_t n) {
+  if constexpr (requires { source.columnsFrom(col); })
+    return source.columnsFrom(col);
+  else
+    return smaller(Unit::kNr, n - col);
+}
+
 // The tile of c that is stored after that of the group `from` and the panel of `col`: in its panel, then in
 // the next one.
 template <class Unit, class Source>
@@ -146,7 +155,7 @@ Lines nextOfC(const Source& source, const Block& block, int32_t from, int32_t co
   else
     return {};
   return source.linesC(block.row + from, smaller(Unit::kMr, block.rows - from), col,
-                       smaller(Unit::kNr, block.n - col));
+                       columnsFrom<Unit>(source, col, block.n));
 }
 
 // What is packed of a after the rows from `from` on for the part of the sum that begins at `at`: by the
@@ -197,6 +206,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   meanwhile prefetches the panel that begins at `ahead`, unless null
 //   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
 //   unit(): the Unit, if that is not constructed without arguments
+//   optionally columnsFrom(col): the columns of the panel that begins there, if others than the last one may
+//   have less than kNr
 //   optionally hasResultTiles() and withResultTile(row, col, multiply), which calls multiply(tile) with the
 //   ResultTile of a whole tile
 //   optionally kRearrangesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
@@ -361,7 +372,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
   const int64_t partOfA = int64_t{block.rows} * Unit::kAStride;
   const bool toResult = k > 0 && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
-    const int32_t cols = smaller(Unit::kNr, n - col);
+    const int32_t cols = columnsFrom<Unit>(source, col, n);
     int32_t at = 0;
     do {
       const int32_t length = smaller(Unit::kKPart, k - at), calls = groups * (length / Unit::kFetchEvery);
@@ -383,7 +394,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         const int32_t next = smaller(Unit::kKPart, source.length() - after.k0);
         const bool transposed = source.liesTransposed();
         if (ready == nullptr && after != PanelPart() && cols == Unit::kNr && calls > 0 &&
-            Unit::NextPanel::canPack(smaller(Unit::kNr, n - after.col), next, transposed)) {
+            Unit::NextPanel::canPack(columnsFrom<Unit>(source, after.col, n), next, transposed)) {
           AheadPacking<typename Unit::NextPanel> ahead = {
               {},
               {source.sourceB(after.col, after.k0), source.strideB(), next, transposed, room.next, calls}};

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
@@ -24,7 +25,8 @@ namespace {
 // Multiplies whole squares of kColumns columns from col on, from the first element of the sum. Returns how
 // much of the sum is done.
 template <class Square, bool kOneRow, class Source>
-int32_t sumsOfSquares(const Source& source, int32_t m, int32_t col, int32_t k, float* tile, int32_t stride) {
+SLUICE_NOT_INLINED int32_t sumsOfSquares(const Source& source, int32_t m, int32_t col, int32_t k, float* tile,
+                                         int32_t stride) {
   constexpr int32_t kColumns = Square::kColumns, kLength = Square::kLength;
   const int64_t ldb = source.strideB(), lda = source.strideA();
   int32_t k0 = 0;

@@ -247,11 +247,10 @@ struct PanelsAvx512 : Dot {
     for (int32_t i = 0; i < kLines; ++i) fetchNear(from + i * kLineBytes);
   }
 
-  // A call, because a loop of its own has all registers. The result is not a copy, which would wait until
-  // what was just written of it, and all stores before, are in the caches.
+  // The result is not a copy: that would wait until all stores before it are in the caches.
   template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Result, class AnyAhead>
-  __attribute__((noinline)) static void sized(Rows a, Panel b, int32_t words, const Result& result,
-                                              AnyAhead& ahead) {
+  SLUICE_NOT_INLINED static void sized(Rows a, Panel b, int32_t words, const Result& result,
+                                       AnyAhead& ahead) {
     inlined<kRows, kVectors, kFirst, kQuarters>(a, b, words, result, ahead);
   }
 

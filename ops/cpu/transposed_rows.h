@@ -173,17 +173,22 @@ size_t transposedScratchBytes(int32_t k) {
     return 0;
 }
 
-// Returns false if another product is faster, or the only one.
+// Whether this product is possible, and no other is faster.
+template <class Unit, class Pack>
+bool isTransposedProduct(const GmmArgs& args) {
+  if constexpr (requires { Unit::multiplyInPlace; })
+    return args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMostRows &&
+           args.rows <= TransposedRows<Unit, Pack>::kMostRows && args.k > 0 && args.k % Unit::kKUnit == 0 &&
+           Unit::readsInPlace(args.rows);
+  else
+    return false;
+}
+
 template <class Unit, class Pack>
 bool transposedProduct(const GmmArgs& args) {
-  if constexpr (requires { Unit::multiplyInPlace; })
-    if (args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMostRows &&
-        args.rows <= TransposedRows<Unit, Pack>::kMostRows && args.k > 0 && args.k % Unit::kKUnit == 0 &&
-        Unit::readsInPlace(args.rows)) {
-      TransposedRows<Unit, Pack>(args).run();
-      return true;
-    }
-  return false;
+  if (!isTransposedProduct<Unit, Pack>(args)) return false;
+  if constexpr (requires { Unit::multiplyInPlace; }) TransposedRows<Unit, Pack>(args).run();
+  return true;
 }
 
 }  // namespace

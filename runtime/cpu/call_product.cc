@@ -26,8 +26,8 @@ constexpr size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Bytes of the kernel's own scratch; the product of a fused task follows it.
 size_t kernelScratchBytes(const ops::GmmKernels& gmm, const Family& family) {
   const Tiling& tiling = family.tiling;
-  const int32_t parts = tiling.tileN >= tiling.n ? weightParts(family.op, tiling) : 1;
-  return roundUpToLine(gmm.scratchBytes(parts * std::min(tiling.tileN, tiling.n), tiling.k));
+  const int32_t columns = weightParts(family.op, tiling) * std::min(tiling.tileN, tiling.n);
+  return roundUpToLine(gmm.scratchBytes(columns, tiling.k));
 }
 
 // The products of one task with the weight of its expert: the task's columns of each part of the weight,
@@ -72,34 +72,39 @@ class Product {
   // c = rows [row, row + rows) times the task's columns of all parts, which are `apart` columns apart in c.
   void multiply(int64_t row, int32_t rows, const ops::Result& c, int32_t apart = 0) const {
     const bool atOnce = packed_ == nullptr && rows <= kMostRowsOfAllParts && columns_.length() == tiling_.n;
-    if (atOnce) return multiply(row, rows, 0, parts_ * tiling_.n, c);
-    for (int32_t part = 0; part < parts_; ++part)
-      multiply(row, rows, part, columns_.length(), c.from(0, part * apart));
+    ops::GmmArgs first = argsOf(row, rows, 0, c);
+    ops::GmmArgs second;
+    if (atOnce) {
+      first.n *= parts_;
+    } else if (parts_ > 1) {
+      second = argsOf(row, rows, 1, c.from(0, apart));
+      first.second = &second;
+    }
+    kernels_.multiply(first);
   }
 
  private:
-  // Times columns from the first one of a part on.
-  void multiply(int64_t row, int32_t rows, int32_t part, int32_t columns, const ops::Result& c) const {
+  ops::GmmArgs argsOf(int64_t row, int32_t rows, int32_t part, const ops::Result& c) const {
     const FactorRows a = a_.from(row - range_.begin);
-    kernels_.multiply({.a = a.matrix,
-                       .b = weightOf(part),
-                       .c = c,
-                       .rows = rows,
-                       .n = columns,
-                       .k = tiling_.k,
-                       .transposeB = transposed_,
-                       .scratch = scratch_,
-                       .alpha = alphaOf(tiling_),
-                       .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
-                       .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n,
-                       .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
-                       .scaleB = scalesOfPart(part),
-                       .roundA = tiling_.roundA,
-                       .roundB = tiling_.roundB,
-                       .amaxA = amaxA_,
-                       .amaxB = amaxB_,
-                       .powersA = {powersA_.data + row * powersA_.ld, powersA_.ld},
-                       .rowsA = a.index});
+    return {.a = a.matrix,
+            .b = weightOf(part),
+            .c = c,
+            .rows = rows,
+            .n = columns_.length(),
+            .k = tiling_.k,
+            .transposeB = transposed_,
+            .scratch = scratch_,
+            .alpha = alphaOf(tiling_),
+            .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
+            .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n,
+            .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
+            .scaleB = scalesOfPart(part),
+            .roundA = tiling_.roundA,
+            .roundB = tiling_.roundB,
+            .amaxA = amaxA_,
+            .amaxB = amaxB_,
+            .powersA = {powersA_.data + row * powersA_.ld, powersA_.ld},
+            .rowsA = a.index};
   }
 
   ops::Operand weightOf(int32_t part) const {
