@@ -11,7 +11,8 @@
 namespace sluice {
 namespace {
 
-constexpr int kWorkers = 2;  // of a rank
+constexpr int kWorkers = 2;             // of a rank
+constexpr int kThreads = kWorkers - 1;  // that it starts: one is the caller
 
 // A group of ranks that are threads of this process, with a workspace and a context each.
 struct Group {
@@ -57,14 +58,14 @@ TEST_CASE(
     "ends") {
   const int before = threadsOfProcess();
   auto one = std::make_unique<Group>(1), other = std::make_unique<Group>(1);
-  CHECK(threadsOfProcess() == before + kWorkers);
+  CHECK(threadsOfProcess() == before + kThreads);
   for (const char* entry : {"forward", "backward"})
     for (Group* group : {one.get(), other.get()}) REQUIRE(group->run(entry).ok());
   CHECK(one->isRight());
   CHECK(other->isRight());
-  CHECK(threadsOfProcess() == before + kWorkers);
+  CHECK(threadsOfProcess() == before + kThreads);
   one.reset();
-  CHECK(threadsOfProcess() == before + kWorkers);
+  CHECK(threadsOfProcess() == before + kThreads);
   CHECK(other->run("forward").ok());
   other.reset();
   CHECK(threadsOfProcess() == before);
@@ -73,7 +74,7 @@ TEST_CASE(
 TEST_CASE("ranks that are threads of one process have workers of their own from the start") {
   const int before = threadsOfProcess();
   const Group three(3), two(2);
-  CHECK(threadsOfProcess() == before + 3 * kWorkers);
+  CHECK(threadsOfProcess() == before + 3 * kThreads);
 }
 
 TEST_CASE(
@@ -81,15 +82,15 @@ TEST_CASE(
   const int before = threadsOfProcess();
   {
     Group waiting(2), busy(1);
-    CHECK(threadsOfProcess() == before + 2 * kWorkers);
+    CHECK(threadsOfProcess() == before + 2 * kThreads);
     PendingStep first = waiting.submit(0, "forward");  // in a thread of its own
     // it gets as far as the meeting, and there it has workers
     int threads = 0;
-    for (int attempt = 0; attempt < 100 && threads < before + 3 * kWorkers + 1; ++attempt) {
+    for (int attempt = 0; attempt < 100 && threads < before + 3 * kThreads + 1; ++attempt) {
       REQUIRE(busy.run("forward").ok());
       threads = threadsOfProcess();
     }
-    CHECK(threads == before + 3 * kWorkers + 1);
+    CHECK(threads == before + 3 * kThreads + 1);
     CHECK_FALSE(first.isDone());
     REQUIRE(waiting.contexts[1]->run("forward").ok());
     REQUIRE(first.wait().ok());
@@ -97,7 +98,7 @@ TEST_CASE(
       REQUIRE(group->run("backward").ok());
       CHECK(group->isRight());
     }
-    CHECK(threadsOfProcess() <= before + 3 * kWorkers + 2);  // the other rank of `waiting` submits, too
+    CHECK(threadsOfProcess() <= before + 3 * kThreads + 2);  // the other rank of `waiting` submits, too
   }
   CHECK(threadsOfProcess() == before);
 }
@@ -129,14 +130,14 @@ TEST_CASE(
   std::vector<std::string> said(2);
   {
     PendingStep other = group.submit(1, "forward");
-    const ScarceThreads scarce(1);
+    const ScarceThreads scarce(0);
     said[0] = group.contexts[0]->run("forward").error().message;
     said[1] = other.wait().error().message;
     CHECK(scarce.refused() == 1);
   }
   for (const std::string& message : said)
     CHECK(message.find(
-              "rank 0: started 1 of 2 threads for the workers of a rank: Resource temporarily unavailable") ==
+              "rank 0: started 0 of 1 threads for the workers of a rank: Resource temporarily unavailable") ==
           0);
   taken.reset();
   pool.reset();

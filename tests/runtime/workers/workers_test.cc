@@ -3,8 +3,10 @@
 #include <sched.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/workers/cores.h"
@@ -68,6 +70,49 @@ TEST_CASE("workers of two jobs take different units, and get them back when a jo
   }
   const auto again = *Workers::start(1, two, other);
   CHECK(unitsOf(*again)[0] == Units{all[0]});
+}
+
+TEST_CASE("the caller of a job is worker 0, on that worker's unit until all are done, and then as before") {
+  struct Job {
+    std::vector<std::thread::id> threads = std::vector<std::thread::id>(3);
+    std::vector<int> rounds = std::vector<int>(3);
+    int slowest = 0;
+  } job;
+  CoreClaims claims(anyName());
+  const Units before = unitsOfThread(), one = {usableCores().units.back()};
+  const auto workers = *Workers::start(3, one, claims);
+  CHECK(unitsOf(*workers)[0] == one);
+  for (int round = 1; round <= 30; ++round) {
+    job.slowest = round % 3;
+    workers->run(
+        [](void* context, int worker) {
+          Job& of = *static_cast<Job*>(context);
+          // less than the caller polls, and more
+          if (worker == of.slowest) std::this_thread::sleep_for(std::chrono::microseconds(10 << worker * 4));
+          of.threads[static_cast<size_t>(worker)] = std::this_thread::get_id();
+          ++of.rounds[static_cast<size_t>(worker)];
+        },
+        &job);
+    CHECK(job.rounds == std::vector<int>(3, round));
+    CHECK(job.threads[0] == std::this_thread::get_id());
+    CHECK(job.threads[1] != job.threads[0]);
+    CHECK(unitsOfThread() == before);
+  }
+}
+
+TEST_CASE("a job of some workers runs in the caller and in as many others") {
+  const auto workers = *Workers::start(3);
+  for (int some = 1; some <= 3; ++some) {
+    std::vector<int> runs(3);
+    CHECK(workers->run(
+        some,
+        [](void* context, int worker) {
+          ++(*static_cast<std::vector<int>*>(context))[static_cast<size_t>(worker)];
+        },
+        &runs));
+    CHECK(runs == std::vector<int>{1, some > 1, some > 2});
+  }
+  CHECK_FALSE(workers->run(4, [](void*, int) {}, nullptr));
 }
 
 }  // namespace
