@@ -25,8 +25,7 @@ class PairsAvx512 {
 
   // Whether this is the fastest way for so many rows of a.
   static bool suits(int32_t rows, int32_t columns) {
-    return rows >= kLeastRows && rows <= kMostRows && sizeof(float) * rows * columns <= kMostTileBytes &&
-           !addsInHalves();
+    return rows <= kMostRows && sizeof(float) * rows * columns <= kMostTileBytes && !addsInHalves();
   }
 
   // tiles[columns / kColumns][rows][kColumns] += a * b for the elements k0 and k0 + 1 of the sum, or only k0
@@ -35,14 +34,14 @@ class PairsAvx512 {
   template <class Source>
   static void add(const Source& source, int32_t rows, int32_t columns, int32_t k0, int32_t k, float* tiles) {
     using Function = void (*)(const Pair&, float*);
-    static constexpr Function kByRows[kMostRows - kLeastRows + 1] = {addTo<2>, addTo<3>, addTo<4>, addTo<5>};
-    kByRows[rows - kLeastRows](
+    static constexpr Function kByRows[kMostRows] = {addTo<1>, addTo<2>, addTo<3>, addTo<4>, addTo<5>};
+    kByRows[rows - 1](
         {source.sourceA(0, k0), source.strideA(), source.sourceB(0, k0), columns, k - k0 > 1, k - k0 <= 2},
         tiles);
   }
 
  private:
-  static constexpr int32_t kLeastRows = 2, kMostRows = 5;
+  static constexpr int32_t kMostRows = 5;
   static constexpr size_t kMostTileBytes = size_t{32} << 10;  // of the 48 KiB of a Zen 5
 
   // How far ahead of its use b is prefetched into the second cache level: farther than the processor does.
