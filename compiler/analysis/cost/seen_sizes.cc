@@ -32,6 +32,8 @@ bool SeenSizes::isAsFast(const SeenSize& size) const { return isNoise(size.secon
 bool SeenSizes::isBetter(const SeenSize& a, const SeenSize& b) const {
   const bool asFast = isAsFast(a);
   if (asFast != isAsFast(b)) return asFast;
+  const int32_t columns = a.sizes.tiles.gmmColumns, others = b.sizes.tiles.gmmColumns;
+  if (asFast && columns != others && isNoise(fastest().seconds, fastest().busy)) return columns > others;
   return a.seconds + a.busy < b.seconds + b.busy;
 }
 
@@ -90,7 +92,12 @@ std::string SeenSizes::why(const CutSizes& chosen, const std::function<int64_t(c
 std::string SeenSizes::whyNotFastest(const CutSizes& chosen) const {
   const auto mine =
       std::find_if(seen_.begin(), seen_.end(), [&](const SeenSize& size) { return size.sizes == chosen; });
-  if (mine == seen_.end() || !isAsFast(*mine) || mine->busy >= fastest().busy) return {};
+  if (mine == seen_.end() || !isAsFast(*mine)) return {};
+  if (mine->busy >= fastest().busy) {
+    if (chosen.tiles.gmmColumns <= fastest().sizes.tiles.gmmColumns) return {};
+    return fmt::format("as fast as {} within noise, with wider tiles: {}, not {}", sizesText(fastest().sizes),
+                       timeText(mine->seconds), timeText(fastest().seconds));
+  }
   return fmt::format(
       "as fast as {} within noise, with less work: {} with {} of work per core, not {} with {}",
       sizesText(fastest().sizes), timeText(mine->seconds), timeText(mine->busy), timeText(fastest().seconds),

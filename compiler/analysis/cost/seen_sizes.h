@@ -3,8 +3,9 @@
 // The model is not exact: of the sizes within its noise of the fastest, it prefers those with the least sum
 // of step time and work, in seconds per core. So if the link bounds a step, and all sizes are equally fast,
 // it chooses those that leave cores the most idle time, which helps if the link is faster than specified, or
-// if other work runs on the cores. If computing bounds the step, step time and work are nearly the same. The
-// step never gets slower by more than the work shrinks.
+// if other work runs on the cores: the step never gets slower by more than the work shrinks. If computing
+// bounds the step, step time and work are nearly the same, and it prefers wide tiles: where two cores share
+// the rows of an expert, each reads them, and what the other has written, which the model does not know.
 //
 // Owns its data; used by one thread. The same sizes in the same order give the same preference.
 #pragma once
@@ -41,8 +42,8 @@ class SeenSizes {
   std::string why(const CutSizes& chosen, const std::function<int64_t(const CutSizes&)>& valueOf,
                   const std::function<std::string(const CutSizes&)>& text) const;
 
-  // Why the fastest was not chosen: the chosen one is equally fast with less work. Empty if the fastest was
-  // chosen.
+  // Why the fastest was not chosen: the chosen one is equally fast with less work, or wider tiles. Empty if
+  // the fastest was chosen.
   std::string whyNotFastest(const CutSizes& chosen) const;
 
  private:

@@ -73,6 +73,7 @@ TEST_CASE("lanes go in the order that is fastest when simulated, and the choice 
                  "next communication, the chain from its end"));
   CHECK(explains(fast, "entry 'backward' simulated", "cores"));
   CHECK(priorityOf(fast, "down_proj") < priorityOf(fast, "combine.sum"));
+  options.tile = 512;
   const Compiled slow = compiled(cpu(), options);
   CHECK(explains(slow, "lanes of entry 'forward': communication, the chain from its end", "next"));
   CHECK(priorityOf(slow, "combine.sum") < priorityOf(slow, "down_proj"));

@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
 # RANK WHEN COMMAND...: stops that rank before its start (0), so many seconds after it, or when all ranks are in their
-# steps ("steps"): when the first worker of each has computed for 0.2 s
+# steps ("steps"): when a worker of each, not its first thread, has computed for 0.2 s
 cat > stop_at << 'SCRIPT'
 #!/bin/bash
 victim=$1 when=$2; shift 2
@@ -24,7 +24,7 @@ await_steps() {
   local rank pid
   for rank in 0 1 2 3; do
     until pid=$(cat "$when/pid.$rank" 2> /dev/null) &&
-        awk '/^[0-9]+ \(sluice-core-0\)/ && $14 + $15 >= 20 {found = 1} END {exit !found}' /proc/"$pid"/task/*/stat 2> /dev/null
+        awk '/^[0-9]+ \(sluice-core-1\)/ && $14 + $15 >= 20 {found = 1} END {exit !found}' /proc/"$pid"/task/*/stat 2> /dev/null
     do
       kill -0 $$ 2> /dev/null || exit
       sleep 0.1
@@ -44,7 +44,7 @@ chmod +x stop_at
 
 run() { # RANK WHEN: errors in errors.WHEN; ended.WHEN where the other ranks ended by themselves
   own_mpi "$(mktemp -d "$work/XXXXXX")"  # jobs that start at the same time make the same folders in it, and fail
-  timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none ./stop_at "$1" "$2" "$mpi" run "$layer" --seed 1 \
+  timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none ./stop_at "$1" "$2" "$mpi" run "$layer" --seed 1 --threads 2 \
     --repeat 100000 --timeout 2 --on-hang "trace=$PWD/hang.$2.{rank}" > "out.$2" 2> "errors.$2" &
   await_ranks $! "$PWD/$2" 90 $(seq 0 3 | grep -v "$1") && touch "ended.$2"
   wait $!

@@ -52,6 +52,22 @@ TEST_CASE("sizes are judged by the fastest, also if that is seen last") {
   CHECK(seen.preferred().sizes == slotsOf(16));
 }
 
+TEST_CASE("of equally fast sizes, those with wide tiles are preferred, if computing bounds the step") {
+  SeenSizes seen;
+  add(seen, slotsOf(16, 256), 1.000, 0.990);
+  add(seen, slotsOf(16, 512), 1.010, 0.995);
+  CHECK(seen.preferred().sizes == slotsOf(16, 512));
+  CHECK(seen.whyNotFastest(slotsOf(16, 512)) ==
+        "as fast as slots of 16 rows and 32 tokens, tiles of 256 columns and of 256 x 256 within noise, with "
+        "wider tiles: 1010.000 ms, not 1000.000 ms");
+  add(seen, slotsOf(32, 512), 1.010, 0.990);
+  CHECK(seen.preferred().sizes == slotsOf(32, 512));
+  add(seen, slotsOf(16, 1024), 1.025, 0.995);  // more than noise
+  CHECK(seen.preferred().sizes == slotsOf(32, 512));
+  add(seen, slotsOf(48, 256), 0.999, 0.900);  // the fastest: a link bounds its step
+  CHECK(seen.preferred().sizes == slotsOf(48, 256));
+}
+
 TEST_CASE("candidates are of many slots, the preferred first, and the fastest is among them") {
   SeenSizes seen;
   add(seen, slotsOf(16, 64, 4), 1.000, 0.900);
