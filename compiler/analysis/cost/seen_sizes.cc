@@ -14,6 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr double kClose = 1.05;  // candidates may take this factor longer than the fastest
+constexpr int32_t kWide = 1024;  // columns of a tile
 
 auto kindOf(const CutSizes& sizes) {
   const int64_t area = int64_t{sizes.tiles.weightGradRows} * sizes.tiles.weightGradColumns;
@@ -32,8 +33,11 @@ bool SeenSizes::isAsFast(const SeenSize& size) const { return isNoise(size.secon
 bool SeenSizes::isBetter(const SeenSize& a, const SeenSize& b) const {
   const bool asFast = isAsFast(a);
   if (asFast != isAsFast(b)) return asFast;
-  const int32_t columns = a.sizes.tiles.gmmColumns, others = b.sizes.tiles.gmmColumns;
-  if (asFast && columns != others && isNoise(fastest().seconds, fastest().busy)) return columns > others;
+  if (asFast && isNoise(fastest().seconds, fastest().busy)) {
+    const int32_t columns = std::min(a.sizes.tiles.gmmColumns, kWide),
+                  others = std::min(b.sizes.tiles.gmmColumns, kWide);
+    if (columns != others) return columns > others;
+  }
   return a.seconds + a.busy < b.seconds + b.busy;
 }
 

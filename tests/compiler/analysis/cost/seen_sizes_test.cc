@@ -64,6 +64,10 @@ TEST_CASE("of equally fast sizes, those with wide tiles are preferred, if comput
   CHECK(seen.preferred().sizes == slotsOf(32, 512));
   add(seen, slotsOf(16, 1024), 1.025, 0.995);  // more than noise
   CHECK(seen.preferred().sizes == slotsOf(32, 512));
+  add(seen, slotsOf(16, 1024), 1.015, 0.995);
+  CHECK(seen.preferred().sizes == slotsOf(16, 1024));
+  add(seen, slotsOf(16, 2048), 1.015, 0.996);  // not wider for its own sake
+  CHECK(seen.preferred().sizes == slotsOf(16, 1024));
   add(seen, slotsOf(48, 256), 0.999, 0.900);  // the fastest: a link bounds its step
   CHECK(seen.preferred().sizes == slotsOf(48, 256));
 }
