@@ -131,7 +131,8 @@ TEST_CASE("a gmm without gaps between its rows reads nothing else") {
   Random random(3);
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})
-      for (Shape shape : {Shape{3, 5, 7}, Shape{19, 67, 41}})
+      for (Shape shape :
+           {Shape{1, 130, 35}, Shape{2, 64, 8}, Shape{3, 5, 7}, Shape{5, 70, 33}, Shape{19, 67, 41}})
         checkCase(by, Case(random, shape, transposed, 0, 1));
 }
 
