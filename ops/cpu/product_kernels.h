@@ -44,10 +44,13 @@ size_t ungatheredScratchBytesBy(int32_t n, int32_t k) {
   return most > transposed ? most : transposed;
 }
 
+// Whether the product may be one of few_rows.h.
+inline bool hasFewRows(const GmmArgs& args) { return args.rows <= kFewRows && args.packedB == nullptr; }
+
 // b is packed part by part, also for few rows.
 template <class Unit, class Source>
 void packedProduct(const Source& source, const GmmArgs& args) {
-  if (args.rows <= kFewRows && args.rows > 0 && args.packedB == nullptr)
+  if (hasFewRows(args) && args.rows > 0)
     productByBlocks<Unit>(source, args.rows, args.n, args.k, static_cast<std::byte*>(args.scratch));
   else
     blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
@@ -94,12 +97,11 @@ void onePartBy(const GmmArgs& args) {
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
 }
 
-// Both parts at once pack the rows of a once, and go on from the panels of the first to those of the second.
+// Blocks of both parts at once pack the rows of a once, and go on from the panels of the first part to those
+// of the second.
 template <class Unit, class Pack>
 void gmmBy(const GmmArgs& args) {
-  const bool few = args.rows <= kFewRows && args.packedB == nullptr;
-  if (args.second == nullptr || few || isRounded(args.roundA, args.roundB) ||
-      isTransposedProduct<Unit, Pack>(args))
+  if (hasFewRows(args) || isRounded(args.roundA, args.roundB) || isTransposedProduct<Unit, Pack>(args))
     return partByPart<onePartBy<Unit, Pack>>(args);
   const FlushSubnormals meaning;
   const PlainGmmSource<Unit, Pack> source{{args}};
