@@ -2,7 +2,7 @@
 // caches and leaves packing to `Source` and arithmetic to `Unit`.
 //
 //   for blocks of at most kMc rows of c, which share one packing of b
-//     for blocks of kKc of the sum
+//     for blocks of kKc of the sum, or all of it (see sumOfBlock)
 //       for panels of kNr columns of c
 //         for parts of kKPart of the block of the sum
 //           pack that part of the panel of b, if that was not done meanwhile
@@ -429,6 +429,16 @@ Unit unitFor(const Source& source) {
     return Unit();
 }
 
+// The elements of the sum by which blocks of so many rows are multiplied. One or two groups wait for the
+// panels rather than for anything else, so those that were packed before are read whole: in the order of
+// memory.
+template <class Unit, class Source>
+int32_t sumOfBlock(const Source& source, int32_t rows, int32_t k) {
+  const int64_t parts = (int64_t{k} + Unit::kKPart - 1) / Unit::kKPart;
+  const bool hasRoomForA = rows * parts <= int64_t{Unit::kMc} * ScratchLayout<Unit>::kParts;
+  return rows <= 2 * Unit::kMr && hasRoomForA && source.readyB(0, 0) != nullptr ? k : Unit::kKc;
+}
+
 // c[m, n] = a[m, k] * b[k, n]; with k == 0 it stores zeros.
 template <class Unit, class Source>
 void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
@@ -441,11 +451,12 @@ void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
       panels, panels + (Layout::kBBytes - Layout::kPanelBytes) / sizeof *panels, {}};
   const int32_t blocks = (m - 1) / Unit::kMc + 1;
   const auto blockRows = static_cast<int32_t>(roundUp((m - 1) / blocks + 1, Unit::kMr));
+  const int32_t blockSum = sumOfBlock<Unit>(source, blockRows, k);
   for (int32_t row = 0; row < m; row += blockRows) {
     const int32_t rows = smaller(blockRows, m - row);
     int32_t k0 = 0;
     do {
-      const int32_t length = smaller(Unit::kKc, k - k0);
+      const int32_t length = smaller(blockSum, k - k0);
       multiplyBlock(unit, source, Block{row, rows, m, n, k0, length, k0 + length >= k}, memory, room);
       k0 += length;
     } while (k0 < k);

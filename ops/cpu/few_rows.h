@@ -9,7 +9,7 @@
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
 // and if whole rows of b lie one after another and the Unit has Pairs that suit the size, whose members are
-// kColumns (of a tile), suits(rows, columns) and add(source, rows, columns, k0, k, tiles):
+// kColumns (of a tile), suits(rows, columns) and multiply(source, rows, columns, k, tiles):
 //
 //   for pairs of rows of b
 //     for tiles of kColumns columns of c: tile += two elements of all rows of a * the pair in place
@@ -103,8 +103,7 @@ void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float
 template <class Pairs, class Source>
 void productByPairs(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
   constexpr int32_t kColumns = Pairs::kColumns;
-  __builtin_memset(tiles, 0, sizeof(float) * m * roundUp(n, kColumns));
-  for (int32_t k0 = 0; k0 < k; k0 += 2) Pairs::add(source, m, n, k0, k, tiles);
+  Pairs::multiply(source, m, n, k, tiles);
   for (int32_t col = 0; col < n; col += kColumns)
     source.store(0, m, col, smaller(kColumns, n - col), tiles + int64_t{col} * m);
 }

@@ -40,10 +40,11 @@ struct Case {
   }
 };
 
-void checkCase(const Implementation& by, const Case& test, Random& random) {
+void checkCase(const Implementation& by, const Case& test, Random& random,
+               std::initializer_list<int32_t> allRows = {0, 1, 7, 16, 17, 45, 200}) {
   Scratch packed(by.kernels.packedWeightBytes(test.n, test.k));
   test.pack(by, packed);
-  for (const int32_t rows : {0, 1, 7, 16, 17, 45, 200}) {
+  for (const int32_t rows : allRows) {
     INFO(by.name << " rows " << rows << " n " << test.n << " k " << test.k
                  << (test.transposed ? " transposed" : ""));
     const Bf16Matrix a = randomInput(random, rows, test.k, test.k + 5);
@@ -73,6 +74,13 @@ TEST_CASE("a product has the same bits by a packed weight and by the weight, at 
                         {130, 2049},
                         {192, 512}})
       for (const bool transposed : {false, true}) checkCase(by, Case(random, n, k, transposed), random);
+}
+
+// The kernels keep so long a sum of one row at once, but not of 7.
+TEST_CASE("a product by a packed weight has the same bits where not all of a's rows stay packed") {
+  Random random(3);
+  for (const Implementation& by : implementations())
+    for (const int32_t k : {9000, 33000}) checkCase(by, Case(random, 17, k, false), random, {1, 7});
 }
 
 TEST_CASE("a packed weight without columns or without a sum is empty") {
