@@ -177,7 +177,7 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 // of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
 // Sum (4 bytes), kFetchEvery (see multiply), kPanelBytes (of a part of a panel of b, if it has more than its
 // elements); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number of rows of a for which b is
-// read in place; 0: it is always packed) and optionally kStreamedRows (see rowsOfB) and Pairs; for columns.h
+// read in place; 0: it is always packed) and optionally kStreamedRows (see rowsOfB) and Strips; for columns.h
 // optionally Square; optionally
 //   NextPanel(from, ld, k, liesTransposed, panel, calls): packs what lies at `from` as packB() would, in so
 //   many calls of step(), if canPack(cols, k, liesTransposed); multiply() and multiplyToResult() then accept

@@ -8,11 +8,12 @@
 //     for panels of kNr columns of c
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
-// and if whole rows of b lie one after another and the Unit has Pairs that suit the size, whose members are
-// kColumns (of a tile), suits(rows, columns) and multiply(source, rows, columns, k, tiles):
+// and if the Unit has Strips that suit the processor, whose members are kColumns (of a tile), suit() and
+// multiply(source, rows, columns, k, tiles):
 //
-//   for pairs of rows of b
-//     for tiles of kColumns columns of c: tile += two elements of all rows of a * the pair in place
+//   for strips of columns of c
+//     for some rows of b
+//       for tiles of kColumns columns: tile += those elements of all rows of a * the rows of b in place
 //   store the tiles
 //
 // A transposed b is not packed either if the Unit has a Square: see columns.h.
@@ -100,10 +101,10 @@ void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float
   } while (k0 < k);
 }
 
-template <class Pairs, class Source>
-void productByPairs(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
-  constexpr int32_t kColumns = Pairs::kColumns;
-  Pairs::multiply(source, m, n, k, tiles);
+template <class Strips, class Source>
+void productByStrips(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
+  constexpr int32_t kColumns = Strips::kColumns;
+  Strips::multiply(source, m, n, k, tiles);
   for (int32_t col = 0; col < n; col += kColumns)
     source.store(0, m, col, smaller(kColumns, n - col), tiles + int64_t{col} * m);
 }
@@ -187,9 +188,9 @@ bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     productByRows<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
   } else {
     if (m > Unit::kMostInPlace) return false;
-    if constexpr (requires { typename Unit::Pairs; })
-      if (source.strideB() == n && Unit::Pairs::suits(m, n)) {
-        productByPairs<typename Unit::Pairs>(source, m, n, k, static_cast<float*>(scratch));
+    if constexpr (requires { typename Unit::Strips; })
+      if (Unit::Strips::suit()) {
+        productByStrips<typename Unit::Strips>(source, m, n, k, static_cast<float*>(scratch));
         return true;
       }
     productInPlace<Unit>(source, m, n, k, static_cast<float*>(scratch));

@@ -9,8 +9,8 @@
 #include "ops/cpu/columns_avx512.h"
 #include "ops/cpu/interleaved_avx512.h"
 #include "ops/cpu/next_panel_avx512.h"
-#include "ops/cpu/pairs_avx512.h"
 #include "ops/cpu/panels_avx512.h"
+#include "ops/cpu/strips_avx512.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
@@ -44,7 +44,7 @@ struct DotAvx512 {
 };
 
 struct UnitAvx512 : PanelsAvx512<DotAvx512> {
-  using Pairs = PairsAvx512;
+  using Strips = StripsAvx512;
   using Square = SquareAvx512;
   static constexpr int32_t kFewKc = 32;
   static constexpr int32_t kRowsKc = 128;

@@ -124,6 +124,11 @@ TEST_CASE("every gmm agrees with the reference where rows, columns and sum take 
       checkCase(by, Case(random, {7, 70, 2049}, transposed));
       // more than the longest block of the sum, that of AMX
       checkCase(by, Case(random, {20, 70, 2081}, transposed));
+      // more columns than few rows meet at once
+      checkCase(by, Case(random, {1, 8300, 9}, transposed));
+      checkCase(by, Case(random, {5, 1700, 11}, transposed));
+      checkCase(by, Case(random, {7, 900, 13}, transposed));
+      checkCase(by, Case(random, {16, 800, 31}, transposed));
     }
 }
 
@@ -131,8 +136,8 @@ TEST_CASE("a gmm without gaps between its rows reads nothing else") {
   Random random(3);
   for (const Implementation& by : implementations())
     for (bool transposed : {false, true})
-      for (Shape shape :
-           {Shape{1, 130, 35}, Shape{2, 64, 8}, Shape{3, 5, 7}, Shape{5, 70, 33}, Shape{19, 67, 41}})
+      for (Shape shape : {Shape{1, 130, 35}, Shape{2, 64, 8}, Shape{3, 5, 7}, Shape{5, 70, 33},
+                          Shape{16, 801, 15}, Shape{19, 67, 41}})
         checkCase(by, Case(random, shape, transposed, 0, 1));
 }
 
