@@ -73,7 +73,7 @@ class StripsAvx512 {
     }
   };
 
-  static void multiply(const Product& of, float* tiles) {
+  SLUICE_NOT_INLINED static void multiply(const Product& of, float* tiles) {
     const int64_t bytes = of.rows <= kMostForTwo ? kMostBytesForTwo : kMostBytes;
     const int64_t most = bytes / (int64_t{sizeof(float)} * of.rows);
     const int64_t strips = (of.columns + most - 1) / most;
