@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cpu/ahead.h"
 #include "ops/cpu/unroll.h"
 #include "runtime/base/dtype.h"
 
@@ -35,64 +36,6 @@ constexpr int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// Prefetches a cache line into the second level. In the first level it would evict data in use, and the
-// second level allows more outstanding lines. Never faults.
-inline void fetchSoon(const void* line) { __builtin_prefetch(line, 0, 2); }
-
-// Into the first level, of what is used once.
-inline void fetchNear(const void* line) { __builtin_prefetch(line, 0, 3); }
-
-constexpr int32_t kLineBytes = 64;
-constexpr int32_t kLineOfBf16 = kLineBytes / 2;
-
-// The cache lines of some rows of memory, to be prefetched one after another.
-class Lines {
- public:
-  Lines() = default;
-  // `bytes` bytes of each of `rows` rows, which begin `stride` bytes apart, or at index[i] * stride.
-  Lines(const void* from, int32_t rows, int64_t stride, int64_t bytes, const int32_t* index = nullptr)
-      : from_(static_cast<const char*>(from)), stride_(stride), index_(index) {
-    const int64_t ofRow =
-        (__builtin_bit_cast(intptr_t, from) % kLineBytes + bytes + kLineBytes - 1) / kLineBytes;
-    inRow_ = leftInRow_ = static_cast<int32_t>(ofRow);
-    left_ = static_cast<int32_t>(rows * ofRow);
-    if (left_ > 0) beginRow();
-  }
-
-  // Begins anew with what `make` returns, made in place: a copy would wait for what was just written.
-  template <class Make>
-  void become(const Make& make) {
-    new (this) Lines(make());
-  }
-  static void* operator new(size_t, void* at) { return at; }
-  // The lines shall be prefetched by this number of calls of fetch().
-  void spreadOver(int32_t calls) {
-    if (left_ > 0) perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_;
-  }
-  void areUsedOnce() { isNear_ = true; }
-  void fetch() {
-    for (int32_t i = 0; i < perCall_ && left_ > 0; ++i, --left_) {
-      isNear_ ? fetchNear(at_) : fetchSoon(at_);
-      at_ += kLineBytes;
-      if (--leftInRow_ > 0) continue;
-      leftInRow_ = inRow_;
-      if (left_ > 1) beginRow();
-    }
-  }
-
- private:
-  void beginRow() {
-    at_ = from_ + (index_ == nullptr ? row_ : index_[row_]) * stride_;
-    ++row_;
-  }
-
-  const char *from_ = nullptr, *at_ = nullptr;
-  int64_t stride_ = 0;
-  const int32_t* index_ = nullptr;
-  int32_t left_ = 0, inRow_ = 0, leftInRow_ = 0, perCall_ = 0, row_ = 0;
-  bool isNear_ = false;
-};
-
 // A tile of kMr x kNr elements of a result in memory, to which a sum goes times alpha: added to what is
 // there, if `adds`, else written, past the caches (stream.h) if kStreams.
 template <class T, bool kStreams>
@@ -102,31 +45,6 @@ struct ResultTile {
   float alpha;
   bool adds;
 };
-
-// What a Unit prefetches while it multiplies: of both operands, and of the result.
-struct Ahead {
-  Lines a, b, c;
-  void fetch() {
-    a.fetch();
-    b.fetch();
-    c.fetch();
-  }
-};
-
-// The same, of a Unit that also prefetches the panel itself, as it reads that.
-struct AheadInPanel : Ahead {};
-
-// The same, of a Unit that also packs the next panel.
-template <class NextPanel>
-struct AheadPacking : Ahead {
-  NextPanel next;
-  SLUICE_UNROLLED void fetch() {
-    Ahead::fetch();
-    next.step();
-  }
-};
-template <class AnyAhead>
-constexpr bool kPacksNext = requires(AnyAhead& ahead) { ahead.next; };
 
 // Rows [row, row + rows) of m against all n columns, for the elements [k0, k0 + k) of the sum, which may be
 // the last ones.
