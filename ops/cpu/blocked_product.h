@@ -352,7 +352,7 @@ Unit unitFor(const Source& source) {
 // memory.
 template <class Unit, class Source>
 int32_t sumOfBlock(const Source& source, int32_t rows, int32_t k) {
-  const int64_t parts = (int64_t{k} + Unit::kKPart - 1) / Unit::kKPart;
+  const int64_t parts = roundUp(k, Unit::kKPart) / Unit::kKPart;
   const bool hasRoomForA = rows * parts <= int64_t{Unit::kMc} * ScratchLayout<Unit>::kParts;
   return rows <= 2 * Unit::kMr && hasRoomForA && source.readyB(0, 0) != nullptr ? k : Unit::kKc;
 }

@@ -1,12 +1,12 @@
 // The strips of few_rows.h for vdpbf16ps: some columns of b from its first row to the last one, a few rows at
-// a time. The sums of a strip are loaded and stored once for these rows: in the first cache level, where a
-// strip has as many columns as leave room for the rows of b, because the memory does best with long runs of
-// lines.
+// a time, for each of which all sums of the strip are loaded and stored once. The sums stay in the first
+// cache level beside the rows of b. A strip has as many columns as that allows, because the memory does best
+// with long runs of lines.
 //
-// Two rows of b at a time, with which a store of sums is due in each cycle, are read as fast as memory allows
-// by few rows of a; more rows of a need fewer stores, so more rows of b. A processor that adds 512 bits in
-// two halves would take longer for the sums than for reading b. Sizes were measured on a Zen 5. Internal
-// linkage: see blocked_product.h.
+// Few rows of a add two rows of b at a time, which stores sums in nearly every cycle and still waits for the
+// memory. With more rows of a the stores would take longer, so four or eight rows of b share them. A
+// processor that adds 512 bits in two halves would take longer for the sums than for reading b. Sizes were
+// measured on a Zen 5. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -43,7 +43,7 @@ class StripsAvx512 {
   // Of the sums of a strip, of the 48 KiB of the first cache level, for two rows of b or for more.
   static constexpr int64_t kMostBytesForTwo = 32 << 10, kMostBytes = 24 << 10;
 
-  // How far behind the rows in use b is prefetched. Without that the processor reads at a quarter of the
+  // How far after the rows in use b is prefetched. Without that the processor reads at a quarter of the
   // speed.
   static constexpr int64_t kBytesAhead = 6 << 10;
 
@@ -58,13 +58,13 @@ class StripsAvx512 {
   struct Strip {
     Product of;
     int32_t begin, end;  // columns
-    int32_t rowsAhead;   // of kBytesAhead
+    int32_t rowsAhead;   // that have kBytesAhead
 
     // Then its rows are one run of lines.
     bool isWhole() const { return end - begin == of.ldb; }
 
-    // What is prefetched while the rows of b before this one are added: at last of the next strip, and of
-    // what lies behind b.
+    // What is prefetched while the rows of b before this one are added: near the end of a strip the next one,
+    // and of the last strip what follows b in memory.
     const BFloat16* ahead(int32_t row) const {
       if (isWhole()) return of.b + row * of.ldb + kBytesAhead / int64_t{sizeof(BFloat16)};
       row += rowsAhead;
@@ -76,8 +76,8 @@ class StripsAvx512 {
   SLUICE_NOT_INLINED static void multiply(const Product& of, float* tiles) {
     const int64_t bytes = of.rows <= kMostForTwo ? kMostBytesForTwo : kMostBytes;
     const int64_t most = bytes / (int64_t{sizeof(float)} * of.rows);
-    const int64_t strips = (of.columns + most - 1) / most;
-    const auto columns = static_cast<int32_t>(roundUp((of.columns + strips - 1) / strips, kColumns));
+    const int64_t strips = (of.columns - 1) / most + 1;
+    const auto columns = static_cast<int32_t>(roundUp((of.columns - 1) / strips + 1, kColumns));
     const auto rowsAhead = static_cast<int32_t>((kBytesAhead / int64_t{sizeof(BFloat16)} - 1) / columns + 1);
     for (int32_t begin = 0; begin < of.columns; begin += columns)
       multiplyStrip({of, begin, smaller(begin + columns, of.columns), rowsAhead},
@@ -145,8 +145,7 @@ class StripsAvx512 {
             interleave(even, kIsOdd ? _mm512_setzero_si512() : load(2 * p.value + 1, 32 * h.value));
       });
     });
-    const int64_t lda = of.lda;
-    for (float* const end = tile + of.rows * kColumns; tile < end; a += lda, tile += kColumns) {
+    for (float* const end = tile + of.rows * kColumns; tile < end; a += of.lda, tile += kColumns) {
       __m512 sum[4];
       unroll<4>([&](auto v) SLUICE_UNROLLED { sum[v.value] = _mm512_loadu_ps(tile + v.value * 16); });
       unroll<kPairs>([&](auto p) SLUICE_UNROLLED {

@@ -1,5 +1,6 @@
 // Weights packed once: gmm gives the same bits with them as without, on every instruction set.
 #include <catch2/catch.hpp>
+#include <initializer_list>
 
 #include "tests/ops/testing/kernel_testing.h"
 
@@ -76,7 +77,7 @@ TEST_CASE("a product has the same bits by a packed weight and by the weight, at 
       for (const bool transposed : {false, true}) checkCase(by, Case(random, n, k, transposed), random);
 }
 
-// The kernels keep so long a sum of one row at once, but not of 7.
+// Sums of 9000 (AVX2, portable) and 33000 elements (AVX-512): one row stays packed, 7 rows do not.
 TEST_CASE("a product by a packed weight has the same bits where not all of a's rows stay packed") {
   Random random(3);
   for (const Implementation& by : implementations())
