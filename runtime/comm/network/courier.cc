@@ -42,7 +42,10 @@ void askForShortSlices() {
 }  // namespace
 
 Courier::Courier(std::unique_ptr<Engine> engine, const Place& place, Receiver& receiver)
-    : engine_(std::move(engine)), place_(place), receiver_(receiver), outbox_(place.size) {}
+    : engine_(std::move(engine)), place_(place), receiver_(receiver), outbox_(place.size) {
+  for (int peer = 0; peer < place_.size; ++peer)
+    if (peer != place_.rank) unfinished_ += fmt::format(" {}", peer);
+}
 
 Expected<std::unique_ptr<Courier>> Courier::start(std::unique_ptr<Engine> engine, const Place& place,
                                                   Receiver& receiver) {
@@ -171,9 +174,10 @@ bool Courier::isDone() {
   std::string unfinished;
   for (int peer = 0; peer < place_.size; ++peer)
     if (peer != place_.rank && !engine_->isDone(peer, outbox_)) unfinished += fmt::format(" {}", peer);
+  if (unfinished.empty()) return true;
   std::lock_guard lock(mutex_);
   unfinished_ = std::move(unfinished);
-  return unfinished_.empty();
+  return false;
 }
 
 void Courier::end(const Status& result) {
@@ -195,8 +199,8 @@ void Courier::finish(double seconds) {
   if (changed_.wait_for(lock, std::chrono::nanoseconds(limitNanoseconds(seconds)), [&] { return ended_; }))
     failure = failure_;
   else
-    failure = Error{fmt::format("waited {:g} s for other ranks to end{}{}", seconds,
-                                unfinished_.empty() ? "" : "; still there: rank", unfinished_)};
+    failure =
+        Error{fmt::format("waited {:g} s for other ranks to end; still there: rank{}", seconds, unfinished_)};
   if (failure) return;
   givenUp_ = true;
   lock.unlock();

@@ -61,7 +61,7 @@ class Courier {
   bool saidLeft_ = false;  // the others were notified that this rank left
 
   std::mutex mutex_;        // guards the members below
-  std::string unfinished_;  // the ranks that finish() waits for, for messages
+  std::string unfinished_;  // the ranks that finish() waits for, for messages; at first all
   std::condition_variable changed_;
   std::function<Status()> request_;  // from attach(), until the courier takes it
   std::optional<Status> answer_;     // the result of the request
