@@ -61,9 +61,8 @@ int main(int argc, char** argv) {
     if (!end.text.starts_with("passed\n")) status = 1;
   for (int rank = 0; rank < (status ? ranks : 1); ++rank) {
     const ChildEnd& end = ends[static_cast<size_t>(rank)];
-    if (end.returned)
-      std::printf("%s", end.text.c_str());
-    else
+    std::printf("%s", end.text.c_str());
+    if (!end.returned || end.late)
       std::printf("rank %d ended by signal %d, status %d%s\n", rank, end.signal, end.status,
                   end.late ? ", late" : "");
   }
