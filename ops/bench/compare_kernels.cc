@@ -1,13 +1,17 @@
-// Products by the kernels of several libraries in turn, on one thread: which of two states of the kernels is
-// faster, on a machine whose speed changes. compare_kernels.sh builds the libraries of working trees.
+// Products by the kernels of several libraries in turn, on one thread or several: which of two states of the
+// kernels is faster, on a machine whose speed changes, and how near they come to the register peak and to
+// reading the weights. compare_kernels.sh builds the libraries of working trees.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ops/abi/kernels.h"
@@ -16,13 +20,14 @@
 #include "ops/bench/probes.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/seconds.h"
+#include "runtime/base/threads.h"
 
 namespace sluice::ops {
 namespace {
 
 struct Options {
   std::string layout = "ordinary", isa = "avx512";
-  int32_t rows = 256, sum = 2048, columns = 1536, task = 512, repeat = 9;
+  int32_t rows = 256, sum = 2048, columns = 1536, task = 512, repeat = 9, threads = 1, experts = 0;
   std::vector<std::string> libraries;
 };
 
@@ -31,6 +36,8 @@ struct Candidate {
   const ProductKernels* products;
   std::vector<double> times = {};
   uint64_t bits = 0;
+
+  double best() const { return *std::ranges::min_element(times); }
 };
 
 template <class T>
@@ -39,14 +46,19 @@ T* zeros(std::vector<std::vector<CacheLine>>& memory, size_t count) {
   return reinterpret_cast<T*>(memory.back().data());
 }
 
-// One product per expert: of so many experts that their weights or gradients do not stay in the caches.
+// One product per expert, each by one thread: unless told, of so many experts that their weights or gradients
+// do not stay in the caches.
 class Products {
  public:
   explicit Products(const Options& options)
-      : o_(options), experts_(std::max<size_t>(2, (size_t{96} << 20) / (2 * weight()))) {
+      : o_(options),
+        experts_(options.experts > 0
+                     ? static_cast<size_t>(options.experts)
+                     : std::max<size_t>(2 * options.threads, (size_t{96} << 20) / (2 * weight()))),
+        scratch_(static_cast<size_t>(options.threads)) {
     a_ = zeros<BFloat16>(memory_, experts_ * o_.rows * o_.sum);
     fillRandomly({a_, experts_ * o_.rows * o_.sum});
-    if (isGradient()) {
+    if (!readsWeights()) {
       b_ = zeros<BFloat16>(memory_, experts_ * o_.rows * o_.columns);
       fillRandomly({b_, experts_ * o_.rows * o_.columns});
       resultBytes_ = experts_ * weight() * sizeof(float);
@@ -59,6 +71,7 @@ class Products {
     result_ = zeros<std::byte>(memory_, resultBytes_);
   }
 
+  bool readsWeights() const { return o_.layout != "gradient"; }
   double operations() const { return 2.0 * experts_ * o_.rows * weight(); }
 
   // The bits of the result, of a run that nobody times.
@@ -69,24 +82,33 @@ class Products {
   }
 
   double secondsOf(const ProductKernels& products) {
-    if (o_.layout == "packed") pack(products);
-    return threadSeconds([&] { multiply(products); });
+    if (o_.layout == "packed") packOnce(products);
+    return slowestOf([&](size_t thread) { multiply(products, thread); });
+  }
+
+  // Of reading each weight, as a product does at least.
+  double secondsOfReading() {
+    return slowestOf([&](size_t thread) {
+      for (size_t e = thread; e < experts_; e += scratch_.size())
+        readMemory({reinterpret_cast<const CacheLine*>(b_) + e * weightLines(), weightLines()});
+    });
   }
 
  private:
   size_t weight() const { return static_cast<size_t>(o_.sum) * o_.columns; }
-  bool isGradient() const { return o_.layout == "gradient"; }
+  size_t weightLines() const { return weight() * sizeof *b_ / sizeof(CacheLine); }
   int32_t tasks() const { return (o_.columns - 1) / o_.task + 1; }
   size_t panelBytes(const ProductKernels& products) const {
     return products.find(kBf16Product)->packedBytes(o_.task, o_.sum, {});
   }
   std::byte* panelOf(const ProductKernels& products, size_t expert, int32_t task) {
-    return packed_ + (expert * tasks() + task) * panelBytes(products);
+    return packed_.at(&products) + (expert * tasks() + task) * panelBytes(products);
   }
 
-  void pack(const ProductKernels& products) {
-    const size_t bytes = experts_ * tasks() * panelBytes(products);
-    if (packedBytes_ < bytes) packed_ = zeros<std::byte>(memory_, packedBytes_ = bytes);
+  void packOnce(const ProductKernels& products) {
+    std::byte*& packed = packed_[&products];
+    if (packed != nullptr) return;
+    packed = zeros<std::byte>(memory_, experts_ * tasks() * panelBytes(products));
     for (size_t e = 0; e < experts_; ++e)
       for (int32_t t = 0; t < tasks(); ++t)
         products.packWeight({Operand(b_ + e * weight(), o_.columns).from(0, t * o_.task), columnsOf(t),
@@ -95,19 +117,33 @@ class Products {
 
   int32_t columnsOf(int32_t task) const { return std::min(o_.task, o_.columns - task * o_.task); }
 
-  void* scratchFor(size_t bytes) {
-    if (scratch_.size() * sizeof(CacheLine) < bytes)
-      scratch_ = probedMemory((bytes / sizeof(CacheLine) + 1) * sizeof(CacheLine));
-    return scratch_.data();
+  void* scratchFor(size_t thread, size_t bytes) {
+    std::vector<CacheLine>& scratch = scratch_[thread];
+    if (scratch.size() * sizeof(CacheLine) < bytes)
+      scratch = probedMemory((bytes / sizeof(CacheLine) + 1) * sizeof(CacheLine));
+    return scratch.data();
   }
 
-  void multiply(const ProductKernels& products) {
-    for (size_t e = 0; e < experts_; ++e)
+  // The processor time of the thread that took longest.
+  double slowestOf(const std::function<void(size_t thread)>& work) {
+    std::vector<double> seconds(scratch_.size());
+    const Status ran = runTogether(o_.threads, "products", [&](int thread) {
+      seconds[thread] = threadSeconds([&] { work(static_cast<size_t>(thread)); });
+    });
+    if (!ran) {
+      fmt::print(stderr, "compare_kernels: error: {}\n", ran.error().message);
+      std::exit(1);
+    }
+    return std::ranges::max(seconds);
+  }
+
+  void multiply(const ProductKernels& products, size_t thread) {
+    for (size_t e = thread; e < experts_; e += scratch_.size())
       for (int32_t t = 0; t < tasks(); ++t)
-        isGradient() ? multiplyGradient(products, e, t) : multiplyRows(products, e, t);
+        readsWeights() ? multiplyRows(products, thread, e, t) : multiplyGradient(products, thread, e, t);
   }
 
-  void multiplyRows(const ProductKernels& products, size_t e, int32_t t) {
+  void multiplyRows(const ProductKernels& products, size_t thread, size_t e, int32_t t) {
     const bool transposed = o_.layout == "transposed";
     const BFloat16* const weights = b_ + e * weight();
     const int32_t first = t * o_.task;
@@ -120,12 +156,12 @@ class Products {
                   .n = columnsOf(t),
                   .k = o_.sum,
                   .transposeB = transposed,
-                  .scratch = scratchFor(products.gmmScratchBytes(o_.columns, o_.sum)),
+                  .scratch = scratchFor(thread, products.gmmScratchBytes(o_.columns, o_.sum)),
                   .packedB = o_.layout == "packed" ? panelOf(products, e, t) : nullptr});
   }
 
   // All rows of a gradient, `task` columns of it.
-  void multiplyGradient(const ProductKernels& products, size_t e, int32_t t) {
+  void multiplyGradient(const ProductKernels& products, size_t thread, size_t e, int32_t t) {
     products.gmmWeightGrad(
         {.a = {a_ + e * o_.rows * o_.sum, o_.sum},
          .b = Operand(b_ + e * o_.rows * o_.columns, o_.columns).from(0, t * o_.task),
@@ -134,16 +170,17 @@ class Products {
          .rows = o_.rows,
          .m = o_.sum,
          .n = columnsOf(t),
-         .scratch = scratchFor(products.weightGradScratchBytes(o_.sum, o_.columns))});
+         .scratch = scratchFor(thread, products.weightGradScratchBytes(o_.sum, o_.columns))});
   }
 
   const Options& o_;
   const size_t experts_;
   std::vector<std::vector<CacheLine>> memory_;
-  std::vector<CacheLine> scratch_;
+  std::vector<std::vector<CacheLine>> scratch_;  // by thread
   BFloat16 *a_ = nullptr, *b_ = nullptr;
-  std::byte *result_ = nullptr, *packed_ = nullptr;
-  size_t resultBytes_ = 0, packedBytes_ = 0;
+  std::byte* result_ = nullptr;
+  size_t resultBytes_ = 0;
+  std::unordered_map<const ProductKernels*, std::byte*> packed_;
 };
 
 // The kernels of a library of ops/BUILD.bazel, by the name of their instruction set there.
@@ -170,16 +207,21 @@ int compare(const Options& options) {
   }
   Products products(options);
   for (Candidate& each : all) each.bits = products.bitsOf(*each.products);
-  for (int32_t i = 0; i < options.repeat; ++i)
+  std::vector<double> reading;
+  for (int32_t i = 0; i < options.repeat; ++i) {
+    if (products.readsWeights()) reading.push_back(products.secondsOfReading());
     for (Candidate& each : all) each.times.push_back(products.secondsOf(*each.products));
-  const double peak = peakOf(isa, runPeak);
-  const auto best = [](const Candidate& of) { return *std::ranges::min_element(of.times); };
+  }
+  const double peak = options.threads * peakOf(isa, runPeak);
   bool same = true;
   for (const Candidate& each : all) {
     same &= each.bits == all.front().bits;
-    fmt::print("{:<24} best {:8.3f} ms, median {:8.3f}  {:5.1f}% of peak  {:.3f} times as fast{}\n",
-               each.name, best(each) * 1e3, medianOf(each.times) * 1e3,
-               100 * products.operations() / best(each) / peak, best(all.front()) / best(each),
+    fmt::print("{:<24} best {:8.3f} ms, median {:8.3f}  {:5.1f}% of peak  ", each.name, each.best() * 1e3,
+               medianOf(each.times) * 1e3, 100 * products.operations() / each.best() / peak);
+    if (products.readsWeights())
+      fmt::print("{:5.1f}% (median {:5.1f}%) of reading  ", 100 * std::ranges::min(reading) / each.best(),
+                 100 * medianOf(reading) / medianOf(each.times));
+    fmt::print("{:.3f} times as fast{}\n", all.front().best() / each.best(),
                each.bits == all.front().bits ? "" : "  OTHER BITS");
   }
   return same ? 0 : 1;
@@ -187,7 +229,7 @@ int compare(const Options& options) {
 
 int run(int argc, char** argv) {
   Options options;
-  CLI::App app{"compare_kernels: products by the kernels of several libraries in turn, on one thread"};
+  CLI::App app{"compare_kernels: products by the kernels of several libraries in turn"};
   app.add_option("libraries", options.libraries, "shared libraries of kernels")->required();
   app.add_option("--isa", options.isa, "their instruction set, of which the peak is (default: avx512)")
       ->check(CLI::IsMember({"portable", "avx2", "avx512", "amx"}));
@@ -201,6 +243,10 @@ int run(int argc, char** argv) {
   size("--columns", options.columns, "columns of the result");
   size("--task", options.task, "columns of a task");
   size("--repeat", options.repeat, "measured repetitions, after one that compares bits");
+  size("--threads", options.threads, "threads, each with experts of its own");
+  app.add_option("--experts", options.experts,
+                 "few for weights that stay in the caches (default: 96 MiB of them)")
+      ->check(CLI::Range(1, 1 << 16));
   CLI11_PARSE(app, argc, argv);
   return compare(options);
 }

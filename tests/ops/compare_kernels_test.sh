@@ -25,7 +25,12 @@ run() { "$OLDPWD/$tool" --rows 17 --sum 70 --columns 130 --task 64 --repeat 1 "$
 for layout in ordinary transposed packed gradient; do
   run --isa avx2 --layout $layout ./one.so ./other.so || fail "$layout"
   [ "$(grep -c 'times as fast$' out)" = 2 ] || fail "$layout: not two lines"
+  reading=$(grep -c '[1-9].*%) of reading' out)
+  [ "$reading" = $([ $layout = gradient ] && echo 0 || echo 2) ] || fail "$layout: $reading shares of reading"
 done
+run --isa avx2 --threads 3 --experts 5 ./one.so ./other.so || fail "three threads"
+[ "$(grep -c 'times as fast$' out)" = 2 ] || fail "three threads: not two lines"
+run --isa avx2 --threads 0 ./one.so && fail "no threads"
 run --isa avx2 ./nowhere.so && fail "a library that does not exist"
 grep -q 'error: .*nowhere.so' out || fail "no error about nowhere.so"
 run --isa portable ./one.so && fail "a library without these kernels"
