@@ -40,8 +40,11 @@ class StripsAvx512 {
   // Rows of a up to which two or four rows of b are added at a time; otherwise it is eight.
   static constexpr int32_t kMostForTwo = 5, kMostForFour = 7;
 
-  // Of the sums of a strip, of the 48 KiB of the first cache level, for two rows of b or for more.
-  static constexpr int64_t kMostBytesForTwo = 32 << 10, kMostBytes = 24 << 10;
+  // Of the 48 KiB of the first cache level: of the sums of a strip with two rows of b, or of its sums alone.
+  static constexpr int64_t kMostBytesForTwo = 40 << 10, kMostBytes = 24 << 10;
+
+  // Of parts of wider rows.
+  static constexpr int32_t kMostColumns = 2048;
 
   // How far after the rows in use b is prefetched. Without that the processor reads at a quarter of the
   // speed.
@@ -74,14 +77,20 @@ class StripsAvx512 {
   };
 
   SLUICE_NOT_INLINED static void multiply(const Product& of, float* tiles) {
-    const int64_t bytes = of.rows <= kMostForTwo ? kMostBytesForTwo : kMostBytes;
-    const int64_t most = bytes / (int64_t{sizeof(float)} * of.rows);
-    const int64_t strips = (of.columns - 1) / most + 1;
+    const int64_t strips = (of.columns - 1) / mostColumns(of) + 1;
     const auto columns = static_cast<int32_t>(roundUp((of.columns - 1) / strips + 1, kColumns));
     const auto rowsAhead = static_cast<int32_t>((kBytesAhead / int64_t{sizeof(BFloat16)} - 1) / columns + 1);
     for (int32_t begin = 0; begin < of.columns; begin += columns)
       multiplyStrip({of, begin, smaller(begin + columns, of.columns), rowsAhead},
                     tiles + int64_t{begin} * of.rows);
+  }
+
+  static int64_t mostColumns(const Product& of) {
+    const int64_t sums = int64_t{sizeof(float)} * of.rows;
+    if (of.rows > kMostForTwo) return kMostBytes / sums;
+    const int64_t most = kMostBytesForTwo / (sums + 2 * int64_t{sizeof(BFloat16)});
+    const bool isWhole = of.columns == of.ldb && of.columns <= most;
+    return isWhole || most < kMostColumns ? most : kMostColumns;
   }
 
   // Until all products were added, a tile has each 32 columns in the order of Interleaved.
