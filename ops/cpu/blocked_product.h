@@ -93,10 +93,11 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 // The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc, kKc and kKPart
 // (blocks of the rows and of the sum, and parts of the latter), kAStride (elements between two rows of a part
 // of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
-// Sum (4 bytes), kFetchEvery (see multiply), kPanelBytes (of a part of a panel of b, if it has more than its
-// elements); for few_rows.h kFewKc, kRowsKc, kMostInPlace (the largest number of rows of a for which b is
-// read in place; 0: it is always packed) and optionally kStreamedRows (see rowsOfB) and Strips; for columns.h
-// optionally Square; optionally
+// Sum (4 bytes), kFetchEvery (see multiply); optionally PanelElement (of panels of b, if that is another
+// type) and kPanelBytes (of a part of a panel of b, if it has more than its elements); for few_rows.h kFewKc,
+// either kRowsKc (if only packed panels are read) or rowsOfBInPlace(m, ldb) (how many rows of b [k, n] in
+// place are used before the next ones with m rows of a; 0: packing is faster), and optionally Strips; for
+// columns.h optionally Square; optionally
 //   NextPanel(from, ld, k, liesTransposed, panel, calls): packs what lies at `from` as packB() would, in so
 //   many calls of step(), if canPack(cols, k, liesTransposed); multiply() and multiplyToResult() then accept
 //   an AheadPacking, too
@@ -132,13 +133,25 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   strideB() apart (columns if it liesTransposed()), of `length()` elements of the sum in all
 // and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
 
+template <class Unit>
+struct PanelElementOf {
+  using Type = typename Unit::Element;
+};
+template <class Unit>
+  requires requires { typename Unit::PanelElement; }
+struct PanelElementOf<Unit> {
+  using Type = typename Unit::PanelElement;
+};
+template <class Unit>
+using PanelElement = typename PanelElementOf<Unit>::Type;
+
 // Of a packed part of a panel of b.
 template <class Unit>
 constexpr int64_t panelBytes() {
   if constexpr (requires { Unit::kPanelBytes; })
     return Unit::kPanelBytes;
   else
-    return int64_t{Unit::kNr} * Unit::kKPart * sizeof(typename Unit::Element);
+    return int64_t{Unit::kNr} * Unit::kKPart * sizeof(PanelElement<Unit>);
 }
 
 template <class Unit>
@@ -224,8 +237,8 @@ bool hasResultTiles(const Source& source) {
 
 template <class Unit, class Source, class AnyAhead>
 void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a,
-                      const typename Unit::Element* b, int32_t k, bool first,
-                      const typename Unit::Sum* before, int32_t row, int32_t col, AnyAhead& ahead) {
+                      const PanelElement<Unit>* b, int32_t k, bool first, const typename Unit::Sum* before,
+                      int32_t row, int32_t col, AnyAhead& ahead) {
   if constexpr (kHasResultTiles<Unit, Source>)
     source.withResultTile(
         row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, first, before, tile, ahead); });
@@ -236,7 +249,7 @@ template <class Unit>
 struct PartOfBlock {
   int32_t col, cols;
   int32_t at, length;  // elements of the block's sum
-  const typename Unit::Element* b;
+  const PanelElement<Unit>* b;
   typename Unit::Element* a;
   typename Unit::Sum* tile;
   int64_t tileStride;
@@ -277,7 +290,7 @@ void multiplyPart(Unit& unit, const Source& source, const Block& block, PartOfBl
 
 template <class Unit, class Source>
 void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::byte* scratch,
-                   PanelRoom<typename Unit::Element>& room) {
+                   PanelRoom<PanelElement<Unit>>& room) {
   using Layout = ScratchLayout<Unit>;
   static_assert(Source::kRowsAtOnce % Unit::kMr == 0);
   auto* const a = reinterpret_cast<typename Unit::Element*>(scratch);
@@ -364,8 +377,8 @@ void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
   Unit unit = unitFor<Unit>(source);
   using Layout = ScratchLayout<Unit>;
   auto* const memory = static_cast<std::byte*>(scratch);
-  auto* const panels = reinterpret_cast<typename Unit::Element*>(memory + Layout::kABytes);
-  PanelRoom<typename Unit::Element> room = {
+  auto* const panels = reinterpret_cast<PanelElement<Unit>*>(memory + Layout::kABytes);
+  PanelRoom<PanelElement<Unit>> room = {
       panels, panels + (Layout::kBBytes - Layout::kPanelBytes) / sizeof *panels, {}};
   const int32_t blocks = (m - 1) / Unit::kMc + 1;
   const auto blockRows = static_cast<int32_t>(roundUp((m - 1) / blocks + 1, Unit::kMr));

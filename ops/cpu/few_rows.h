@@ -2,9 +2,9 @@
 // first cache level while the next blocks are prefetched. The sums run in the order of blocked_product.h, so
 // both give the same bits.
 //
-// If b is [k, n] and the Unit can read that (kMostInPlace), it is not packed:
+// If b is [k, n] and the Unit reads that faster than panels (rowsOfBInPlace), it is not packed:
 //
-//   for blocks of kRowsKc of the sum
+//   for blocks of rowsOfBInPlace of the sum
 //     for panels of kNr columns of c
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
@@ -57,7 +57,7 @@ struct FewRowsLayout {
   static_assert(Unit::kKPart % Unit::kFewKc == 0 && Unit::kFewKc % Unit::kKUnit == 0 && kFewRows % 16 == 0);
   static constexpr int32_t kGroups = (kFewRows + Unit::kMr - 1) / Unit::kMr;
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
-  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kFewKc * sizeof(Element);
+  static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kFewKc * sizeof(PanelElement<Unit>);
   static constexpr int64_t kABlock = int64_t{kFewRows} * Unit::kAStride;  // elements for kKPart of the sum
   static_assert(kBBytes % 64 == 0 && kABlock * sizeof(Element) % 64 == 0 && kTileFloats * 4 % 64 == 0);
 
@@ -71,19 +71,10 @@ struct FewRowsLayout {
   }
 };
 
-// The rows of b in place that are used before the next ones: with the fewest rows of a only as many that
-// whole rows are read one after another.
-template <class Unit>
-constexpr int32_t rowsOfB(int32_t m) {
-  if constexpr (requires { Unit::kStreamedRows; }) return m <= Unit::kStreamedRows ? 8 : Unit::kRowsKc;
-  return Unit::kRowsKc;
-}
-
 template <class Unit, class Source>
-void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, float* tiles) {
+void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, int32_t rowsAtOnce, float* tiles) {
   const int32_t groups = (m - 1) / Unit::kMr + 1;
   const int32_t most = (m - 1) / groups + 1;
-  const int32_t rowsAtOnce = rowsOfB<Unit>(m);
   int32_t k0 = 0;
   do {
     const int32_t length = smaller(rowsAtOnce, k - k0);
@@ -116,7 +107,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   Unit unit;
   Ahead fetched;  // none: packing prefetches
   auto* const tiles = reinterpret_cast<float*>(scratch);
-  auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
+  auto* const b = reinterpret_cast<PanelElement<Unit>*>(scratch + Layout::tileBytes(n));
   auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
   // no gap for missing rows, because blocks of a power of two would share sets of the cache
   const int64_t aBlock = int64_t{m} * Unit::kAStride;
@@ -152,7 +143,7 @@ void productByRows(const Source& source, int32_t m, int32_t n, int32_t k, std::b
   Unit unit;
   Ahead fetched;  // none: packing prefetches
   auto* const tiles = reinterpret_cast<float*>(scratch);
-  auto* const b = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n));
+  auto* const b = reinterpret_cast<PanelElement<Unit>*>(scratch + Layout::tileBytes(n));
   auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
   int32_t k0 = 0;
   do {
@@ -184,16 +175,17 @@ bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
     productByBlocks<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
     return true;
   }
-  if constexpr (Unit::kMostInPlace == 0) {
+  if constexpr (requires { Unit::kRowsKc; }) {
     productByRows<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
   } else {
-    if (m > Unit::kMostInPlace) return false;
     if constexpr (requires { typename Unit::Strips; })
       if (Unit::Strips::suit()) {
         productByStrips<typename Unit::Strips>(source, m, n, k, static_cast<float*>(scratch));
         return true;
       }
-    productInPlace<Unit>(source, m, n, k, static_cast<float*>(scratch));
+    const int32_t rowsAtOnce = Unit::rowsOfBInPlace(m, source.strideB());
+    if (rowsAtOnce == 0) return false;
+    productInPlace<Unit>(source, m, n, k, rowsAtOnce, static_cast<float*>(scratch));
   }
   return true;
 }

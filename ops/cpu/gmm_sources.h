@@ -34,15 +34,16 @@ int64_t packedOffset(int32_t col, int32_t k0, int32_t k) {
 template <class Unit, class Pack, class A, class B>
 struct GmmSource {
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   using Sum = typename Unit::Sum;
   const GmmArgs& args;
   const A* const a = static_cast<const A*>(args.a.data);
   const B* const b = static_cast<const B*>(args.b.data);
   BFloat16* const c = static_cast<BFloat16*>(args.c.data);
 
-  const Element* readyB(int32_t col, int32_t k0) const {
+  const Panel* readyB(int32_t col, int32_t k0) const {
     if (args.packedB == nullptr) return nullptr;
-    return static_cast<const Element*>(args.packedB) + packedOffset<Unit>(col, k0, args.k);
+    return static_cast<const Panel*>(args.packedB) + packedOffset<Unit>(col, k0, args.k);
   }
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
@@ -66,14 +67,14 @@ struct GmmSource {
   int32_t length() const { return args.k; }
   Lines linesB(int32_t col, int32_t k0) const {
     const int32_t cols = smaller(Unit::kNr, args.n - col), length = smaller(Unit::kKPart, args.k - k0);
-    if (const Element* const ready = readyB(col, k0)) return linesOf(ready, 0, 1, Unit::kNr * length);
+    if (const Panel* const ready = readyB(col, k0)) return linesOf(ready, 0, 1, Unit::kNr * length);
     if (args.transposeB) return linesOf(sourceB(col, k0), args.b.ld, cols, length);
     return sharesLines<B>(col) ? Lines() : linesOf(sourceB(col, k0), args.b.ld, length, cols);
   }
   const B* sourceB(int32_t col, int32_t k0) const {
     return numberAt(b, args.transposeB ? col * args.b.ld + k0 : k0 * args.b.ld + col);
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const B* ahead) const {
     if (args.transposeB)
       Pack::panelOfColumns(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
     else
@@ -119,6 +120,7 @@ template <class Unit, class Pack>
 struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
   using Part = GmmSource<Unit, Pack, BFloat16, BFloat16>;
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   static constexpr bool kRearrangesOnly = true;
   const int32_t ofFirst =
       static_cast<int32_t>(roundUp(this->args.n, Unit::kNr));  // columns before the second
@@ -130,7 +132,7 @@ struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
     partOf(col);
     return smaller(Unit::kNr, this->args.n - col);
   }
-  const Element* readyB(int32_t col, int32_t k0) const {
+  const Panel* readyB(int32_t col, int32_t k0) const {
     const Part& part = partOf(col);
     return part.readyB(col, k0);
   }
@@ -146,7 +148,7 @@ struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
     const Part& part = partOf(col);
     return part.sourceB(col, k0);
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const BFloat16* ahead) const {
     const Part& part = partOf(col);
     part.packB(col, cols, k0, k, dst, ahead);
   }
@@ -175,8 +177,9 @@ struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
 template <class Unit, class Pack, class B>
 struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   using Element = typename Unit::Element;
-  static const Element* readyB(int32_t, int32_t) { return nullptr; }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
+  using Panel = PanelElement<Unit>;
+  static const Panel* readyB(int32_t, int32_t) { return nullptr; }
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const B* ahead) const {
     const GmmArgs& args = this->args;
     packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,
                           [&args, col, k0](const B* codes, int32_t r, int32_t rows, int32_t columns,
@@ -191,6 +194,7 @@ struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
 template <class Unit, class Pack, class A = BFloat16>
 struct RoundedSource : GmmSource<Unit, Pack, A, BFloat16> {
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   using Plain = GmmSource<Unit, Pack, A, BFloat16>;
   const FactorRounding roundA{this->args.roundA, this->args.amaxA};
   const FactorRounding roundB{this->args.roundB, this->args.amaxB};
@@ -205,7 +209,7 @@ struct RoundedSource : GmmSource<Unit, Pack, A, BFloat16> {
       Pack::copyRows(static_cast<const BFloat16*>(rounded), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
     }
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const BFloat16* ahead) const {
     if (roundB.isNone) return Plain::packB(col, cols, k0, k, dst, ahead);
     const GmmArgs& args = this->args;
     const Numbers whole = {this->b, args.b.ld, args.transposeB ? args.n : args.k,

@@ -14,8 +14,8 @@ namespace {
 // them convert(codes, first, rows, columns, to, ldTo) writes the elements: `first` is that of the part in the
 // sum, and rows and columns are those in memory.
 template <class Unit, class Pack, class B, class Convert>
-void packParts(bool transposed, const B* codes, int64_t ld, int32_t cols, int32_t k,
-               typename Unit::Element* dst, const B* ahead, const Convert& convert) {
+void packParts(bool transposed, const B* codes, int64_t ld, int32_t cols, int32_t k, PanelElement<Unit>* dst,
+               const B* ahead, const Convert& convert) {
   constexpr int32_t kPart = 32, kLine = kLineBytes / sizeof(B) * kPerElement<B>;
   static_assert(kPart % Unit::kKUnit == 0);
   BFloat16 elements[kPart * Unit::kNr];

@@ -1,8 +1,9 @@
 // Products of packed panels with AVX2: tiles of 6 rows and 2 vectors of columns, in 12 accumulators.
 //
-// The members of a Dot: Element, Sum, kKc, kAStride and kKUnit of the unit (a word of 4 bytes has kKUnit
-// elements); Vector, of 8 sums; add(sum, column, row): sum plus the products of the words of column with
-// those of row. Internal linkage: see blocked_product.h.
+// The members of a Dot: Element, optionally PanelElement, Sum, kKc, kAStride and kKUnit of the unit (a word
+// of 4 bytes of a has kKUnit elements); Vector, of 8 sums; Column, 8 columns of so many elements of a panel;
+// loadColumns(b, columns): those at b; add(sum, column, row): sum plus the products of column with the words
+// of row. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -17,6 +18,7 @@ namespace {
 
 template <class Dot>
 struct PanelsAvx2 : Dot {
+  using Panel = PanelElement<Dot>;
   using Dot::kAStride;
   using typename Dot::Element;
   using typename Dot::Sum;
@@ -26,9 +28,9 @@ struct PanelsAvx2 : Dot {
   static constexpr int32_t kKPart = Dot::kKc;
   static constexpr int32_t kFetchEvery = 16 * Dot::kKUnit;
 
-  static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
+  static void multiply(const Element* a, const Panel* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        Sum* tile, Ahead& ahead) {
-    using Function = void (*)(const Element*, const Element*, int32_t, bool, Sum*, Ahead&);
+    using Function = void (*)(const Element*, const Panel*, int32_t, bool, Sum*, Ahead&);
     static constexpr Function kBySize[6][2] = {{sized<1, 1>, sized<1, 2>}, {sized<2, 1>, sized<2, 2>},
                                                {sized<3, 1>, sized<3, 2>}, {sized<4, 1>, sized<4, 2>},
                                                {sized<5, 1>, sized<5, 2>}, {sized<6, 1>, sized<6, 2>}};
@@ -41,7 +43,7 @@ struct PanelsAvx2 : Dot {
   using Vector = typename Dot::Vector;
 
   template <int kRows, int kVectors>
-  static void sized(const Element* a, const Element* b, int32_t words, bool first, Sum* tile, Ahead& ahead) {
+  static void sized(const Element* a, const Panel* b, int32_t words, bool first, Sum* tile, Ahead& ahead) {
     // Loading zeros that were just stored is cheaper than g++'s code for two ways to begin.
     if (first) __builtin_memset(tile, 0, sizeof(Sum) * kRows * kNr);
     Vector sum[kRows][kVectors];
@@ -54,10 +56,8 @@ struct PanelsAvx2 : Dot {
       ahead.fetch();
       for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end;
            ++w, a += kWord, b += kWord * kNr) {
-        __m256i column[kVectors];
-        unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-          column[v.value] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + v.value * 8 * kWord));
-        });
+        typename Dot::Column column[kVectors];
+        Dot::loadColumns(b, column);
         unroll<kRows>([&](auto i) SLUICE_UNROLLED {
           int32_t word;
           __builtin_memcpy(&word, a + i.value * kAStride, 4);

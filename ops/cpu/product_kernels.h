@@ -133,14 +133,14 @@ template <class Unit>
 size_t packedBytesBy(int32_t n, int32_t k, PackedScales) {
   if (n <= 0 || k <= 0) return 0;
   return static_cast<size_t>(packedOffset<Unit>(static_cast<int32_t>(roundUp(n, Unit::kNr)), 0, k)) *
-         sizeof(typename Unit::Element);
+         sizeof(PanelElement<Unit>);
 }
 inline size_t notPacked(int32_t, int32_t, PackedScales) { return 0; }
 
 template <class Unit, class Source>
 void packPanels(const Source& source, const PackWeightArgs& args) {
   const FlushSubnormals meaning;
-  auto* const packed = static_cast<typename Unit::Element*>(args.packed);
+  auto* const packed = static_cast<PanelElement<Unit>*>(args.packed);
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
     for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKc)
       source.packB(col, smaller(Unit::kNr, args.n - col), k0, smaller(Unit::kKc, args.k - k0),

@@ -30,7 +30,6 @@ struct UnitAmxOf {
   static constexpr int32_t kFewKc = kKPart;
   static constexpr bool kShiftsCodes = false;
   static constexpr int32_t kRowsKc = 32;
-  static constexpr int32_t kMostInPlace = 0;  // reads packed panels only
 
   void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                 Sum* tile, Ahead& ahead) {

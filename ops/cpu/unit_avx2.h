@@ -7,6 +7,7 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx2.h"
+#include "ops/cpu/pairs_avx2.h"
 #include "ops/cpu/panels_avx2.h"
 #include "ops/cpu/unroll.h"
 
@@ -15,22 +16,36 @@ namespace {
 
 struct DotAvx2 {
   using Element = float;
+  using PanelElement = BFloat16;
   using Sum = float;
   using Vector = __m256;
+  using Column = __m256;
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
 
-  static Vector add(Vector sum, __m256i column, __m256i row) {
-    return _mm256_fmadd_ps(_mm256_castsi256_ps(row), _mm256_castsi256_ps(column), sum);
+  // Of pairs as PackAvx2 makes them.
+  template <int kVectors>
+  static void loadColumns(const BFloat16* b, Column (&column)[kVectors]) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
+    column[0] = lowerOfPairs(pairs);
+    if constexpr (kVectors > 1) column[1] = upperOfPairs(pairs);
+  }
+  static Vector add(Vector sum, Column column, __m256i row) {
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(row), column, sum);
   }
 };
 
 struct UnitAvx2 : PanelsAvx2<DotAvx2> {
   using Square = SquareAvx2;
   static constexpr int32_t kFewKc = 64;
-  static constexpr int32_t kRowsKc = 64;
-  static constexpr int32_t kMostInPlace = 16;
+
+  // Rows that begin a multiple of 4 KiB apart share a set of the first cache level, which has room for 8. One
+  // or two rows of a wait for b, which the processor reads faster if fewer of its rows take turns.
+  static int32_t rowsOfBInPlace(int32_t m, int64_t ldb) {
+    if (ldb % 2048 == 0) return m <= 10 ? 8 : 0;
+    return m <= 2 ? 16 : 64;
+  }
 
   // multiply() for rows of a and b [k, n] in place, from element k0 of the sum on; both are widened in
   // registers.
@@ -76,15 +91,13 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   }
 
-  // One element of the sum: the lower or the upper of a pair in each row of a.
-  template <int kRows, bool kUpper>
-  __attribute__((always_inline)) static void step(const int32_t (&pairs)[kRows], const BFloat16* b,
+  // One element of the sum.
+  template <int kRows>
+  __attribute__((always_inline)) static void step(const BFloat16* a, int64_t lda, const BFloat16* b,
                                                   __m256 (&sum)[kRows][2]) {
     const __m256 column[2] = {widened(load(b)), widened(load(b + 8))};
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      const __m256i pair = _mm256_set1_epi32(pairs[i.value]);
-      const __m256 row = _mm256_castsi256_ps(kUpper ? _mm256_and_si256(pair, _mm256_set1_epi32(-65536))
-                                                    : _mm256_slli_epi32(pair, 16));
+      const __m256 row = lowerOfPairs(_mm256_set1_epi16(static_cast<int16_t>(a[i.value * lda].bits)));
       sum[i.value][0] = _mm256_fmadd_ps(row, column[0], sum[i.value][0]);
       sum[i.value][1] = _mm256_fmadd_ps(row, column[1], sum[i.value][1]);
     });
@@ -109,22 +122,16 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
     });
     BFloat16 edge[kNr] = {};
     const BFloat16 *a = of.a, *b = of.b;
-    int32_t pairs[kRows];
     int32_t left = of.k;
     for (; left > 1; left -= 2, a += 2, b += 2 * of.ldb) {
       if (of.fetch) {
         fetchSoon(b + kRowsAhead * of.ldb);
         fetchSoon(b + (kRowsAhead + 1) * of.ldb);
       }
-      unroll<kRows>([&](auto i)
-                        SLUICE_UNROLLED { __builtin_memcpy(&pairs[i.value], a + i.value * of.lda, 4); });
-      step<kRows, false>(pairs, rowOf<kWhole>(of, b, edge), sum);
-      step<kRows, true>(pairs, rowOf<kWhole>(of, b + of.ldb, edge), sum);
+      step(a, of.lda, rowOf<kWhole>(of, b, edge), sum);
+      step(a + 1, of.lda, rowOf<kWhole>(of, b + of.ldb, edge), sum);
     }
-    if (left > 0) {
-      unroll<kRows>([&](auto i) SLUICE_UNROLLED { pairs[i.value] = a[i.value * of.lda].bits; });
-      step<kRows, false>(pairs, rowOf<kWhole>(of, b, edge), sum);
-    }
+    if (left > 0) step(a, of.lda, rowOf<kWhole>(of, b, edge), sum);
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       _mm256_storeu_ps(tile + i.value * kNr, sum[i.value][0]);
       _mm256_storeu_ps(tile + i.value * kNr + 8, sum[i.value][1]);

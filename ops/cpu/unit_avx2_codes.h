@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/cpu/panels_avx2.h"
+#include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
@@ -16,12 +17,19 @@ struct DotCodesAvx2 {
   using Element = uint16_t;  // a code, widened
   using Sum = int32_t;
   typedef int32_t Vector __attribute__((vector_size(32)));
+  using Column = __m256i;
   static constexpr int32_t kKc = kBlock;
   static constexpr int32_t kAStride = kStride;
   static constexpr int32_t kSumsAt = kKc;
   static constexpr int32_t kKUnit = 2;
 
-  static Vector add(Vector sum, __m256i column, __m256i row) {
+  template <int kVectors>
+  static void loadColumns(const Element* b, Column (&column)[kVectors]) {
+    unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+      column[v.value] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + v.value * 8 * kKUnit));
+    });
+  }
+  static Vector add(Vector sum, Column column, __m256i row) {
     return sum + (Vector)_mm256_madd_epi16(column, row);
   }
 };

@@ -47,9 +47,9 @@ struct UnitAvx512 : PanelsAvx512<DotAvx512> {
   using Strips = StripsAvx512;
   using Square = SquareAvx512;
   static constexpr int32_t kFewKc = 32;
-  static constexpr int32_t kRowsKc = 128;
-  static constexpr int32_t kMostInPlace = 16;
-  static constexpr int32_t kStreamedRows = 2;
+
+  // One or two rows of a read whole rows of b one after another.
+  static int32_t rowsOfBInPlace(int32_t m, int64_t) { return m <= 2 ? 8 : 128; }
 
   // multiply() for rows of a and b [k, n] in place, from element k0 of the sum on. An unfinished tile has
   // each 32 columns in the order of Interleaved.

@@ -23,9 +23,9 @@ struct UnitPortable {
   static constexpr int32_t kSumsAt = kKc;
   static constexpr int32_t kKUnit = 1;
   static constexpr int32_t kFewKc = 64;
-  static constexpr int32_t kRowsKc = 64;
-  // with more rows, widening a for each panel costs more than packing b
-  static constexpr int32_t kMostInPlace = 3;
+
+  // With more rows widening a for each panel costs more than packing b.
+  static int32_t rowsOfBInPlace(int32_t m, int64_t) { return m <= 3 ? 64 : 0; }
 
   static void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        float* tile, Ahead& ahead) {

@@ -19,6 +19,7 @@ namespace {
 template <class Unit, class Pack, class A = BFloat16, class B = BFloat16>
 struct WeightGradSource {
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   const GmmWeightGradArgs& args;
   const A* const a = static_cast<const A*>(args.a.data);
   const B* const b = static_cast<const B*>(args.b.data);
@@ -26,7 +27,7 @@ struct WeightGradSource {
   BFloat16* const narrow = args.c.type == DType::kBF16 ? static_cast<BFloat16*>(args.c.data) : nullptr;
   const bool streams = canStream();
 
-  static const Element* readyB(int32_t, int32_t) { return nullptr; }
+  static const Panel* readyB(int32_t, int32_t) { return nullptr; }
   static bool liesTransposed() { return false; }
   int32_t length() const { return args.rows; }
   int64_t strideB() const { return args.b.ld; }
@@ -51,7 +52,7 @@ struct WeightGradSource {
     return linesOf(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
   }
   const B* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const BFloat16* ahead) const {
     Pack::panelOfRows(sourceB(col, k0), args.b.ld, cols, k, dst, ahead);
   }
   void store(int32_t row, int32_t rows, int32_t col, int32_t cols, const float* tile) const {
@@ -120,6 +121,7 @@ struct PlainWeightGradSource : WeightGradSource<Unit, Pack> {
 template <class Unit, class Pack>
 struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   using Plain = WeightGradSource<Unit, Pack>;
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
@@ -139,7 +141,7 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
       }
     }
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const BFloat16* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const BFloat16* ahead) const {
     const GmmWeightGradArgs& args = this->args;
     if (!args.rowsB) return Plain::packB(col, cols, k0, k, dst, ahead);
     // two rows of a panel are one matrix, wherever they lie; units that need more of them pad each part
@@ -166,6 +168,7 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
 template <class Unit, class Pack, class A, class B>
 struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   const FactorRounding roundA{this->args.roundA, this->args.amaxA};
   const FactorRounding roundB{this->args.roundB, this->args.amaxB};
 
@@ -183,7 +186,7 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
       }
     }
   }
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const B* ahead) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const B* ahead) const {
     const GmmWeightGradArgs& args = this->args;
     const auto convert = [&](const B* from, int32_t r, int32_t rows, int32_t columns, BFloat16* to,
                              int64_t ldTo) {
