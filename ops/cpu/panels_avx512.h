@@ -30,7 +30,8 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kFetchEvery = Dot::kFetchWords * Dot::kKUnit;
   static constexpr bool kMultipliesBf16 = __is_same(Element, uint16_t);
 
-  static bool streams(int32_t groups) { return groups <= 2; }
+  // Two groups of rows wait less with prefetching where 512 bits are added at once.
+  static bool streams(int32_t groups) { return groups <= (addsInHalves() ? 2 : 1); }
   // With one or two rows, or where 512 bits are added in two halves, the processor does it best by itself.
   static bool fetchesPanel(int32_t rows)
     requires kMultipliesBf16
@@ -66,7 +67,7 @@ struct PanelsAvx512 : Dot {
   static bool readsInPlace(int32_t rows)
     requires kMultipliesBf16
   {
-    return addsInHalves() || rows <= 16 || rows > 24;
+    return addsInHalves() || rows <= 16 || (rows > 24 && rows <= 48) || rows > 60;
   }
   static int32_t rowsInPlace(int32_t cols)
     requires kMultipliesBf16
