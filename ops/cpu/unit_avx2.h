@@ -53,11 +53,6 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
   static void multiplyRows(const Source& source, int32_t row, int32_t rows, int32_t col, int32_t cols,
                            int32_t k0, int32_t k, bool last, float* tile) {
     (void)last;
-    using Function = void (*)(const Rows&, float*);
-    static constexpr Function kByRows[2][6] = {{inPlace<1, false>, inPlace<2, false>, inPlace<3, false>,
-                                                inPlace<4, false>, inPlace<5, false>, inPlace<6, false>},
-                                               {inPlace<1, true>, inPlace<2, true>, inPlace<3, true>,
-                                                inPlace<4, true>, inPlace<5, true>, inPlace<6, true>}};
     const Rows operands = {source.sourceA(row, k0),
                            source.strideA(),
                            source.sourceB(col, k0),
@@ -66,7 +61,7 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
                            k,
                            k0 == 0,
                            row == 0};
-    kByRows[cols == kNr][rows - 1](operands, tile);
+    k > 16 ? multiplyAhead<64>(operands, rows, tile) : multiplyAhead<16>(operands, rows, tile);
   }
 
  private:
@@ -80,9 +75,6 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
     bool first;
     bool fetch;  // prefetch what follows in memory
   };
-
-  // The number of rows by which b is prefetched ahead of its use.
-  static constexpr int32_t kRowsAhead = 64;
 
   static __m256 widened(__m128i bits) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
@@ -112,7 +104,20 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
     return edge;
   }
 
-  template <int kRows, bool kWhole>
+  // Prefetches b kAhead rows ahead of its use: in the next block of rows, or the one after it.
+  template <int kAhead>
+  static void multiplyAhead(const Rows& of, int32_t rows, float* tile) {
+    using Function = void (*)(const Rows&, float*);
+    static constexpr Function kByRows[6][2] = {{inPlace<1, kAhead, false>, inPlace<1, kAhead, true>},
+                                               {inPlace<2, kAhead, false>, inPlace<2, kAhead, true>},
+                                               {inPlace<3, kAhead, false>, inPlace<3, kAhead, true>},
+                                               {inPlace<4, kAhead, false>, inPlace<4, kAhead, true>},
+                                               {inPlace<5, kAhead, false>, inPlace<5, kAhead, true>},
+                                               {inPlace<6, kAhead, false>, inPlace<6, kAhead, true>}};
+    kByRows[rows - 1][of.cols == kNr](of, tile);
+  }
+
+  template <int kRows, int kAhead, bool kWhole>
   static void inPlace(const Rows& of, float* tile) {
     if (of.first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     __m256 sum[kRows][2];
@@ -125,8 +130,8 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
     int32_t left = of.k;
     for (; left > 1; left -= 2, a += 2, b += 2 * of.ldb) {
       if (of.fetch) {
-        fetchSoon(b + kRowsAhead * of.ldb);
-        fetchSoon(b + (kRowsAhead + 1) * of.ldb);
+        fetchSoon(b + kAhead * of.ldb);
+        fetchSoon(b + (kAhead + 1) * of.ldb);
       }
       step(a, of.lda, rowOf<kWhole>(of, b, edge), sum);
       step(a + 1, of.lda, rowOf<kWhole>(of, b + of.ldb, edge), sum);
