@@ -83,20 +83,23 @@ class Products {
 
   double secondsOf(const ProductKernels& products) {
     if (o_.layout == "packed") packOnce(products);
-    return slowestOf([&](size_t thread) { multiply(products, thread); });
+    return slowestOf([&](size_t thread, size_t expert) {
+      for (int32_t t = 0; t < tasks(); ++t)
+        readsWeights() ? multiplyRows(products, thread, expert, t)
+                       : multiplyGradient(products, thread, expert, t);
+    });
   }
 
   // Of reading each weight, as a product does at least.
   double secondsOfReading() {
-    return slowestOf([&](size_t thread) {
-      for (size_t e = thread; e < experts_; e += scratch_.size())
-        readMemory({reinterpret_cast<const CacheLine*>(b_) + e * weightLines(), weightLines()});
+    const size_t lines = weight() * sizeof *b_ / sizeof(CacheLine);
+    return slowestOf([&](size_t, size_t expert) {
+      readMemory({reinterpret_cast<const CacheLine*>(b_) + expert * lines, lines});
     });
   }
 
  private:
   size_t weight() const { return static_cast<size_t>(o_.sum) * o_.columns; }
-  size_t weightLines() const { return weight() * sizeof *b_ / sizeof(CacheLine); }
   int32_t tasks() const { return (o_.columns - 1) / o_.task + 1; }
   size_t panelBytes(const ProductKernels& products) const {
     return products.find(kBf16Product)->packedBytes(o_.task, o_.sum, {});
@@ -124,23 +127,21 @@ class Products {
     return scratch.data();
   }
 
-  // The processor time of the thread that took longest.
-  double slowestOf(const std::function<void(size_t thread)>& work) {
-    std::vector<double> seconds(scratch_.size());
+  // The work for all experts, which take turns among the threads: the processor time of the slowest thread.
+  double slowestOf(const std::function<void(size_t thread, size_t expert)>& work) {
+    const size_t threads = scratch_.size();
+    std::vector<double> seconds(threads);
     const Status ran = runTogether(o_.threads, "products", [&](int thread) {
-      seconds[thread] = threadSeconds([&] { work(static_cast<size_t>(thread)); });
+      const auto own = static_cast<size_t>(thread);
+      seconds[own] = threadSeconds([&] {
+        for (size_t expert = own; expert < experts_; expert += threads) work(own, expert);
+      });
     });
     if (!ran) {
       fmt::print(stderr, "compare_kernels: error: {}\n", ran.error().message);
       std::exit(1);
     }
     return std::ranges::max(seconds);
-  }
-
-  void multiply(const ProductKernels& products, size_t thread) {
-    for (size_t e = thread; e < experts_; e += scratch_.size())
-      for (int32_t t = 0; t < tasks(); ++t)
-        readsWeights() ? multiplyRows(products, thread, e, t) : multiplyGradient(products, thread, e, t);
   }
 
   void multiplyRows(const ProductKernels& products, size_t thread, size_t e, int32_t t) {

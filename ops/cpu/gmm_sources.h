@@ -119,7 +119,6 @@ struct GmmSource {
 template <class Unit, class Pack>
 struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
   using Part = GmmSource<Unit, Pack, BFloat16, BFloat16>;
-  using Element = typename Unit::Element;
   using Panel = PanelElement<Unit>;
   static constexpr bool kRearrangesOnly = true;
   const int32_t ofFirst =
@@ -176,7 +175,6 @@ struct PlainGmmSource : GmmSource<Unit, Pack, BFloat16, BFloat16> {
 // b has codes, which become bf16 numbers as they are packed.
 template <class Unit, class Pack, class B>
 struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
-  using Element = typename Unit::Element;
   using Panel = PanelElement<Unit>;
   static const Panel* readyB(int32_t, int32_t) { return nullptr; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const B* ahead) const {

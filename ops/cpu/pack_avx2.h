@@ -1,5 +1,5 @@
-// Packing for the AVX2 unit: a is widened to fp32 as by PackF32; b stays bf16, which take half of the memory,
-// and are widened in registers.
+// Packing for the AVX2 unit: a is widened to fp32 as by PackF32; b stays bf16, which takes half of the
+// memory, and is widened in registers.
 //
 // B packed: [k][kNr / 2] pairs; the lower half of pair j is column j, the upper half column kNr / 2 + j.
 // Columns beyond the matrix are zero. Internal linkage: see blocked_product.h.
@@ -29,7 +29,7 @@ struct PackAvx2 : PackF32<Unit> {
         __builtin_memcpy(edge, src, sizeof *src * static_cast<size_t>(cols));
         row = edge;
       }
-      store(dst, pairsOf(load(row), load(row + kHalf)));
+      store(dst, pairsOf(eightAt(row), eightAt(row + kHalf)));
     }
   }
 
@@ -52,7 +52,7 @@ struct PackAvx2 : PackF32<Unit> {
       }
       __m256i rows[kHalf];  // a row has pairs of two columns
       for (int32_t j = 0; j < kHalf; ++j)
-        rows[j] = pairsOf(load(from + j * stride), load(from + (kHalf + j) * stride));
+        rows[j] = pairsOf(eightAt(from + j * stride), eightAt(from + (kHalf + j) * stride));
       transposePairs(rows);
       for (int32_t i = 0; i < kHalf; ++i) store(dst + i * kColumns, rows[i]);
     }
@@ -62,9 +62,6 @@ struct PackAvx2 : PackF32<Unit> {
   static constexpr int32_t kColumns = Unit::kNr, kHalf = kColumns / 2;
   static_assert(kHalf == 8);
 
-  static __m128i load(const BFloat16* from) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  }
   static __m256i pairsOf(__m128i lower, __m128i upper) {
     return _mm256_set_m128i(_mm_unpackhi_epi16(lower, upper), _mm_unpacklo_epi16(lower, upper));
   }

@@ -1,13 +1,18 @@
-// Vectors of pairs of bf16 for AVX2: 8 words, each of a lower and an upper bf16. Internal linkage: see
-// blocked_product.h.
+// Vectors of bf16 for AVX2: of 8 of them, and of 8 pairs, words of a lower and an upper one. Internal
+// linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
 
 #include "ops/cpu/unroll.h"
+#include "runtime/base/dtype.h"
 
 namespace sluice::ops {
 namespace {
+
+inline __m128i eightAt(const BFloat16* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
 
 inline __m256 lowerOfPairs(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
 inline __m256 upperOfPairs(__m256i pairs) {

@@ -1,6 +1,6 @@
 // The strips of few_rows.h for vdpbf16ps: some columns of b from its first row to the last one, a few rows at
 // a time, for each of which all sums of the strip are loaded and stored once. The sums stay in the first
-// cache level beside the rows of b. A strip has as many columns as that allows, because the memory does best
+// cache level beside the rows of b. A strip has whole rows where that allows it, because the memory does best
 // with long runs of lines.
 //
 // Few rows of a add two rows of b at a time, which stores sums in nearly every cycle and still waits for the
@@ -43,7 +43,7 @@ class StripsAvx512 {
   // Of the 48 KiB of the first cache level: of the sums of a strip with two rows of b, or of its sums alone.
   static constexpr int64_t kMostBytesForTwo = 40 << 10, kMostBytes = 24 << 10;
 
-  // Of parts of wider rows.
+  // Of parts of rows that do not fit: wider ones are slower with two rows of b.
   static constexpr int32_t kMostColumns = 2048;
 
   // How far after the rows in use b is prefetched. Without that the processor reads at a quarter of the

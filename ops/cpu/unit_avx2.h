@@ -79,15 +79,11 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
   static __m256 widened(__m128i bits) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   }
-  static __m128i load(const BFloat16* from) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  }
-
   // One element of the sum.
   template <int kRows>
   __attribute__((always_inline)) static void step(const BFloat16* a, int64_t lda, const BFloat16* b,
                                                   __m256 (&sum)[kRows][2]) {
-    const __m256 column[2] = {widened(load(b)), widened(load(b + 8))};
+    const __m256 column[2] = {widened(eightAt(b)), widened(eightAt(b + 8))};
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       const __m256 row = lowerOfPairs(_mm256_set1_epi16(static_cast<int16_t>(a[i.value * lda].bits)));
       sum[i.value][0] = _mm256_fmadd_ps(row, column[0], sum[i.value][0]);

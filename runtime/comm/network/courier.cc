@@ -39,13 +39,23 @@ void askForShortSlices() {
   static_cast<void>(syscall(SYS_sched_setattr, 0, &attributes, 0));
 }
 
+// " 0 2": the other ranks to which this applies.
+template <class Applies>
+std::string otherRanks(const Place& place, const Applies& applies) {
+  std::string ranks;
+  for (int peer = 0; peer < place.size; ++peer)
+    if (peer != place.rank && applies(peer)) ranks += fmt::format(" {}", peer);
+  return ranks;
+}
+
 }  // namespace
 
 Courier::Courier(std::unique_ptr<Engine> engine, const Place& place, Receiver& receiver)
-    : engine_(std::move(engine)), place_(place), receiver_(receiver), outbox_(place.size) {
-  for (int peer = 0; peer < place_.size; ++peer)
-    if (peer != place_.rank) unfinished_ += fmt::format(" {}", peer);
-}
+    : engine_(std::move(engine)),
+      place_(place),
+      receiver_(receiver),
+      outbox_(place.size),
+      unfinished_(otherRanks(place, [](int) { return true; })) {}
 
 Expected<std::unique_ptr<Courier>> Courier::start(std::unique_ptr<Engine> engine, const Place& place,
                                                   Receiver& receiver) {
@@ -171,9 +181,7 @@ bool Courier::isDone() {
     if (givenUp_) return true;
     if (!finishing_ || !saidLeft_) return false;
   }
-  std::string unfinished;
-  for (int peer = 0; peer < place_.size; ++peer)
-    if (peer != place_.rank && !engine_->isDone(peer, outbox_)) unfinished += fmt::format(" {}", peer);
+  std::string unfinished = otherRanks(place_, [&](int peer) { return !engine_->isDone(peer, outbox_); });
   if (unfinished.empty()) return true;
   std::lock_guard lock(mutex_);
   unfinished_ = std::move(unfinished);

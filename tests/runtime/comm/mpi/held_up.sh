@@ -51,8 +51,8 @@ check stop MPI_Init_thread "rank [02]: waited 25 s in MPI_Init;"
 check stop MPI_Comm_dup "rank [02]: waited 25 s in the first calls of MPI to all ranks;"
 check stop MPI_Win_create_dynamic "rank [02]: waited 25 s in the meeting of all ranks;"
 check stop MPI_Win_attach "rank [02]: waited 5 s for rank [0-2] to make symmetric allocation 0"
-# that rank has been told that both others leave, but one of them may wait for its answer before it tells the other, and
-# then says nothing before mpirun ends it, or that it does not know of either
+# that rank has been told that both others leave; but one of them may hang in the call that tells it, before it tells the
+# other, and knows of neither then
 check stop MPI_Win_free \
   "rank [02]: waited (25 s in the end of MPI;|5 s for other ranks to end; still there: rank( 1)? [02])"
 check stop MPI_Finalize "rank [02]: waited 25 s in the end of MPI;"
