@@ -45,6 +45,7 @@ class Lines {
     if (left_ > 0) perCall_ = calls > 0 ? (left_ + calls - 1) / calls : left_;
   }
   void areUsedOnce() { isNear_ = true; }
+  int32_t left() const { return left_; }
   void fetch() {
     for (int32_t i = 0; i < perCall_ && left_ > 0; ++i, --left_) {
       isNear_ ? fetchNear(at_) : fetchSoon(at_);
@@ -71,6 +72,7 @@ class Lines {
 // What a Unit prefetches while it multiplies: of both operands, and of the result.
 struct Ahead {
   Lines a, b, c;
+  bool hasLines() const { return (a.left() | b.left() | c.left()) != 0; }
   void fetch() {
     a.fetch();
     b.fetch();

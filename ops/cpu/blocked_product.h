@@ -5,7 +5,7 @@
 //     for blocks of kKc of the sum, or all of it (see sumOfBlock)
 //       for panels of kNr columns of c
 //         for parts of kKPart of the block of the sum
-//           pack that part of the panel of b, if that was not done meanwhile
+//           pack that part of the panel of b, if that was not done meanwhile; widen it for many groups
 //           for groups of kMr rows:
 //             for the first panel, pack that part of the rows of a, of one or several groups
 //             tile[kMr, kNr] += a group * b panel; after the last part, store the tile
@@ -34,7 +34,7 @@ namespace {
 // The smaller of two sizes (std::min would be shared with other files).
 constexpr int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
-inline int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+constexpr int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // A tile of kMr x kNr elements of a result in memory, to which a sum goes times alpha: added to what is
 // there, if `adds`, else written, past the caches (stream.h) if kStreams.
@@ -93,8 +93,10 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 // The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc, kKc and kKPart
 // (blocks of the rows and of the sum, and parts of the latter), kAStride (elements between two rows of a part
 // of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
-// Sum (4 bytes), kFetchEvery (see multiply); optionally PanelElement (of panels of b, if that is another
-// type) and kPanelBytes (of a part of a panel of b, if it has more than its elements); for few_rows.h kFewKc,
+// Sum (4 bytes), kFetchEvery (see multiply); optionally kInterleavesA (see offsetInA), PanelElement (of
+// panels of b, if that is another type) and kPanelBytes (of a part of a panel of b, if it has more than its
+// elements); optionally kGroupsToWiden and widen(panel, k, to): if at least so many groups of rows use a part
+// of a panel, it is widened to Elements before, by which multiply() then multiplies; for few_rows.h kFewKc,
 // either kRowsKc (if only packed panels are read) or rowsOfBInPlace(m, ldb) (how many rows of b [k, n] in
 // place are used before the next ones with m rows of a; 0: packing is faster), and optionally Strips; for
 // columns.h optionally Square; optionally
@@ -114,7 +116,8 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() at
 //   least once for every kFetchEvery elements of the sum.
 // The members of a Source:
-//   packA(row, rows, k0, k, dst): rows of a, [rows][kAStride], elements k0 to k0 + k, padded with zeros
+//   packA(row, rows, k0, k, dst): rows of a, whose elements k0 to k0 + k go where offsetInA says, padded with
+//   zeros
 //   kRowsAtOnce: for how many rows packA is called, a multiple of kMr: few, so that the rows before hide the
 //   reading of the next ones, but two groups take fewer instructions than one
 //   linesA(row, rows, k0): the memory that packA will read of these rows for the part from k0 on
@@ -154,6 +157,38 @@ constexpr int64_t panelBytes() {
     return int64_t{Unit::kNr} * Unit::kKPart * sizeof(PanelElement<Unit>);
 }
 
+// Whether the packed a has the kMr rows of a group side by side: the group is [kAStride][kMr] then, which is
+// read as one stream. Otherwise the packed a is [rows][kAStride].
+template <class Unit>
+constexpr bool kInterleavesA = requires { Unit::kInterleavesA; };
+
+// The place of an element of the packed a. The next elements of its row follow; where groups are interleaved,
+// each follows kMr elements later.
+template <class Unit>
+constexpr int64_t offsetInA(int32_t row, int32_t element) {
+  if constexpr (kInterleavesA<Unit>)
+    return int64_t{row - row % Unit::kMr} * Unit::kAStride + element * Unit::kMr + row % Unit::kMr;
+  else
+    return int64_t{row} * Unit::kAStride + element;
+}
+
+// The elements of so many packed rows, in whole groups if these are interleaved.
+template <class Unit>
+constexpr int64_t elementsOfA(int32_t rows) {
+  return (kInterleavesA<Unit> ? roundUp(rows, Unit::kMr) : rows) * Unit::kAStride;
+}
+
+template <class Unit>
+constexpr bool kWidens = requires { Unit::kGroupsToWiden; };
+
+template <class Unit>
+constexpr int64_t wideBytes() {
+  if constexpr (kWidens<Unit>)
+    return int64_t{Unit::kNr} * Unit::kKPart * sizeof(typename Unit::Element);
+  else
+    return 0;
+}
+
 template <class Unit>
 struct ScratchLayout {
   static constexpr int32_t kParts = Unit::kKc / Unit::kKPart;
@@ -161,17 +196,18 @@ struct ScratchLayout {
       int64_t{Unit::kMc} * kParts * Unit::kAStride * sizeof(typename Unit::Element);
   static constexpr int64_t kPanelBytes = panelBytes<Unit>();
   static constexpr int64_t kBBytes = (requires { typename Unit::NextPanel; } ? 2 : 1) * kPanelBytes;
+  static constexpr int64_t kWideBytes = wideBytes<Unit>();
   static constexpr int64_t kTileSums = int64_t{Unit::kMr} * Unit::kNr;
   static_assert(sizeof(typename Unit::Sum) == 4 && Unit::kKc % Unit::kKPart == 0);
-  static_assert(kABytes % 64 == 0 && kPanelBytes % 64 == 0 && Unit::kMc % Unit::kMr == 0 &&
-                Unit::kMc % 16 == 0);
+  static_assert(kABytes % 64 == 0 && kPanelBytes % 64 == 0 && kWideBytes % 64 == 0 &&
+                Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
 
   // With one part of the sum one tile at a time is needed, with several those of a panel of columns; with
   // several blocks those of all panels.
   static size_t bytes(int32_t n, int32_t k) {
     const int64_t panels = k > Unit::kKc && n > 0 ? roundUp(n, Unit::kNr) / Unit::kNr : 1;
     const int64_t tiles = k > Unit::kKPart ? panels * (Unit::kMc / Unit::kMr) : 1;
-    return static_cast<size_t>(kABytes + kBBytes + tiles * kTileSums * 4);
+    return static_cast<size_t>(kABytes + kBBytes + kWideBytes + tiles * kTileSums * 4);
   }
 };
 
@@ -235,21 +271,21 @@ bool hasResultTiles(const Source& source) {
     return false;
 }
 
-template <class Unit, class Source, class AnyAhead>
-void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a,
-                      const PanelElement<Unit>* b, int32_t k, bool first, const typename Unit::Sum* before,
-                      int32_t row, int32_t col, AnyAhead& ahead) {
+template <class Unit, class Source, class B, class AnyAhead>
+void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a, const B* b,
+                      int32_t k, bool first, const typename Unit::Sum* before, int32_t row, int32_t col,
+                      AnyAhead& ahead) {
   if constexpr (kHasResultTiles<Unit, Source>)
     source.withResultTile(
         row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, first, before, tile, ahead); });
 }
 
 // A packed part of a panel, and the packed rows of a block and tiles that belong to it.
-template <class Unit>
+template <class Unit, class B>
 struct PartOfBlock {
   int32_t col, cols;
   int32_t at, length;  // elements of the block's sum
-  const PanelElement<Unit>* b;
+  const B* b;
   typename Unit::Element* a;
   typename Unit::Sum* tile;
   int64_t tileStride;
@@ -257,8 +293,8 @@ struct PartOfBlock {
 };
 
 // All groups of rows of the block times the part.
-template <class Unit, class Source, class AnyAhead>
-void multiplyPart(Unit& unit, const Source& source, const Block& block, PartOfBlock<Unit> part,
+template <class Unit, class Source, class B, class AnyAhead>
+void multiplyPart(Unit& unit, const Source& source, const Block& block, PartOfBlock<Unit, B> part,
                   AnyAhead& ahead) {
   const auto [col, cols, at, length, b, a, tile, tileStride, toResult] = part;
   const int32_t rows = block.rows, fetches = length / Unit::kFetchEvery;
@@ -292,15 +328,18 @@ template <class Unit, class Source>
 void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::byte* scratch,
                    PanelRoom<PanelElement<Unit>>& room) {
   using Layout = ScratchLayout<Unit>;
+  using Element = typename Unit::Element;
   static_assert(Source::kRowsAtOnce % Unit::kMr == 0);
-  auto* const a = reinterpret_cast<typename Unit::Element*>(scratch);
-  auto* const tiles = reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes);
+  auto* const a = reinterpret_cast<Element*>(scratch);
+  auto* const wide = reinterpret_cast<Element*>(scratch + Layout::kABytes + Layout::kBBytes);
+  auto* const tiles = reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes +
+                                                            Layout::kWideBytes);
   const int32_t n = block.n, k = block.k;
   const bool oneBlock = block.k0 == 0 && block.last, onePart = oneBlock && k <= Unit::kKPart;
   const int32_t groups = (block.rows + Unit::kMr - 1) / Unit::kMr;
   const int64_t tileStride = onePart ? 0 : Layout::kTileSums,
                 panelStride = oneBlock ? 0 : groups * tileStride;
-  const int64_t partOfA = int64_t{block.rows} * Unit::kAStride;
+  const int64_t partOfA = elementsOfA<Unit>(block.rows);
   const bool toResult = k > 0 && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = columnsFrom<Unit>(source, col, n);
@@ -311,16 +350,18 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
       const auto* const ready = source.readyB(col, here.k0);
       if (ready == nullptr && room.packed != here && length > 0)
         source.packB(col, cols, here.k0, length, room.now, nullptr);
-      const PartOfBlock<Unit> part = {col,
-                                      cols,
-                                      at,
-                                      length,
-                                      ready == nullptr ? room.now : ready,
-                                      a + at / Unit::kKPart * partOfA,
-                                      tiles + panel * panelStride,
-                                      tileStride,
-                                      toResult && block.last && at + length >= k};
-      at += length;
+      const auto partWith = [&]<class B>(const B* b) -> PartOfBlock<Unit, B> {
+        return {col,
+                cols,
+                at,
+                length,
+                b,
+                a + at / Unit::kKPart * partOfA,
+                tiles + panel * panelStride,
+                tileStride,
+                toResult && block.last && at + length >= k};
+      };
+      const auto part = partWith(ready == nullptr ? room.now : ready);
       if constexpr (kPacksAhead<Unit, Source>) {
         const int32_t next = smaller(Unit::kKPart, source.length() - after.k0);
         const bool transposed = source.liesTransposed();
@@ -331,6 +372,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
               {source.sourceB(after.col, after.k0), source.strideB(), next, transposed, room.next, calls}};
           multiplyPart(unit, source, block, part, ahead);
           room.goOnWith(after);
+          at += length;
           continue;
         }
       }
@@ -338,6 +380,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         if (ready != nullptr && Unit::fetchesPanel(block.rows)) {
           AheadInPanel ahead;
           multiplyPart(unit, source, block, part, ahead);
+          at += length;
           continue;
         }
       Ahead ahead;
@@ -346,8 +389,16 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         ahead.b.spreadOver(calls);
         if (groups == 1) ahead.b.areUsedOnce();
       }
-      multiplyPart(unit, source, block, part, ahead);
       room.packed = {};
+      if constexpr (kWidens<Unit>)
+        if (groups >= Unit::kGroupsToWiden) {
+          Unit::widen(part.b, length, wide);
+          multiplyPart(unit, source, block, partWith(static_cast<const Element*>(wide)), ahead);
+          at += length;
+          continue;
+        }
+      multiplyPart(unit, source, block, part, ahead);
+      at += length;
     } while (at < k);
   }
 }

@@ -58,7 +58,7 @@ struct FewRowsLayout {
   static constexpr int32_t kGroups = (kFewRows + Unit::kMr - 1) / Unit::kMr;
   static constexpr int64_t kTileFloats = int64_t{Unit::kMr} * Unit::kNr;
   static constexpr int64_t kBBytes = int64_t{Unit::kNr} * Unit::kFewKc * sizeof(PanelElement<Unit>);
-  static constexpr int64_t kABlock = int64_t{kFewRows} * Unit::kAStride;  // elements for kKPart of the sum
+  static constexpr int64_t kABlock = elementsOfA<Unit>(kFewRows);  // for kKPart of the sum
   static_assert(kBBytes % 64 == 0 && kABlock * sizeof(Element) % 64 == 0 && kTileFloats * 4 % 64 == 0);
 
   // Scratch: the tiles, then a block of b, then a.
@@ -110,7 +110,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   auto* const b = reinterpret_cast<PanelElement<Unit>*>(scratch + Layout::tileBytes(n));
   auto* const a = reinterpret_cast<Element*>(scratch + Layout::tileBytes(n) + Layout::kBBytes);
   // no gap for missing rows, because blocks of a power of two would share sets of the cache
-  const int64_t aBlock = int64_t{m} * Unit::kAStride;
+  const int64_t aBlock = elementsOfA<Unit>(m);
   for (int32_t k0 = 0; k0 < k; k0 += Unit::kKPart)
     source.packA(0, m, k0, smaller(Unit::kKPart, k - k0), a + k0 / Unit::kKPart * aBlock);
   for (int32_t col = 0; col < n; col += Unit::kNr) {
@@ -123,11 +123,12 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
       const auto* const ahead =
           later < k ? source.sourceB(col, later) : source.sourceB(col + Unit::kNr, later - k);
       if (length > 0) source.packB(col, cols, k0, length, b, ahead);
-      const Element* const block = a + k0 / Unit::kKPart * aBlock + k0 % Unit::kKPart;
+      const Element* const block = a + k0 / Unit::kKPart * aBlock;
       for (int32_t row = 0; row < m; row += Unit::kMr) {
         float* const tile = tiles + row / Unit::kMr * Layout::kTileFloats;
         const int32_t rows = smaller(Unit::kMr, m - row);
-        unit.multiply(block + int64_t{row} * Unit::kAStride, b, length, rows, cols, k0 == 0, tile, fetched);
+        unit.multiply(block + offsetInA<Unit>(row, k0 % Unit::kKPart), b, length, rows, cols, k0 == 0, tile,
+                      fetched);
         if (last) source.store(row, rows, col, cols, tile);
       }
       k0 += length;

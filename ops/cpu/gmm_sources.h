@@ -49,7 +49,7 @@ struct GmmSource {
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     if (!args.rowsA) return Pack::copyRows(sourceA(row, k0), args.a.ld, rows, k, dst);
     for (int32_t i = 0; i < rows; ++i)
-      Pack::copyRows(sourceA(row + i, k0), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
+      Pack::copyRows(sourceA(row + i, k0), 0, 1, k, dst + offsetInA<Unit>(i, 0));
   }
   static constexpr int32_t kRowsAtOnce = 2 * Unit::kMr;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
@@ -57,8 +57,7 @@ struct GmmSource {
   }
   static constexpr bool fetchesC() { return true; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
-    if (sharesLines<BFloat16>(col)) return {};
-    return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
+    return linesOfColumns(c + row * args.c.ld + col, args.c.ld, rows, col, cols);
   }
   const A* sourceA(int32_t row, int32_t k0) const { return a + args.rowsA.of(row) * args.a.ld + k0; }
   int64_t strideA() const { return args.a.ld; }
@@ -69,7 +68,7 @@ struct GmmSource {
     const int32_t cols = smaller(Unit::kNr, args.n - col), length = smaller(Unit::kKPart, args.k - k0);
     if (const Panel* const ready = readyB(col, k0)) return linesOf(ready, 0, 1, Unit::kNr * length);
     if (args.transposeB) return linesOf(sourceB(col, k0), args.b.ld, cols, length);
-    return sharesLines<B>(col) ? Lines() : linesOf(sourceB(col, k0), args.b.ld, length, cols);
+    return linesOfColumns(sourceB(col, k0), args.b.ld, length, col, cols);
   }
   const B* sourceB(int32_t col, int32_t k0) const {
     return numberAt(b, args.transposeB ? col * args.b.ld + k0 : k0 * args.b.ld + col);
@@ -204,7 +203,7 @@ struct RoundedSource : GmmSource<Unit, Pack, A, BFloat16> {
     BFloat16 rounded[Unit::kKPart];
     for (int32_t i = 0; i < rows; ++i) {
       packedRow(this->sourceA(row + i, k0), {row + i, k0}, k, rounded);
-      Pack::copyRows(static_cast<const BFloat16*>(rounded), 0, 1, k, dst + int64_t{i} * Unit::kAStride);
+      Pack::copyRows(static_cast<const BFloat16*>(rounded), 0, 1, k, dst + offsetInA<Unit>(i, 0));
     }
   }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const BFloat16* ahead) const {

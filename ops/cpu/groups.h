@@ -158,8 +158,7 @@ struct GroupsSource {
   }
   static constexpr bool fetchesC() { return true; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
-    if (sharesLines<BFloat16>(col)) return {};
-    return linesOf(c + row * args.c.ld + col, args.c.ld, rows, cols);
+    return linesOfColumns(c + row * args.c.ld + col, args.c.ld, rows, col, cols);
   }
   static constexpr int32_t kRowsAtOnce = 2 * Unit::kMr;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {

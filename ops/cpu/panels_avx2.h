@@ -1,14 +1,18 @@
-// Products of packed panels with AVX2: tiles of 6 rows and 2 vectors of columns, in 12 accumulators.
+// Products of packed panels with AVX2: tiles of kRowsOfTile rows and kVectorsOfTile vectors of columns, in 12
+// accumulators. A step of the sum is 12 multiply-adds and, with one load per row and per vector, few other
+// instructions: a core whose other hardware thread belongs to somebody else issues three per cycle, so that
+// every instruction counts (docs/performance.md, "Without AVX-512").
 //
 // The members of a Dot: Element, optionally PanelElement, Sum, kKc, kAStride and kKUnit of the unit (a word
-// of 4 bytes of a has kKUnit elements); Vector, of 8 sums; Column, 8 columns of so many elements of a panel;
-// loadColumns(b, columns): those at b; add(sum, column, row): sum plus the products of column with the words
-// of row. Internal linkage: see blocked_product.h.
+// of 4 bytes of a has kKUnit elements), optionally kInterleavesA; Vector, of 8 sums; Column, 8 columns of so
+// many elements of a panel; loadColumns(b, columns): those at b; broadcast(a): the word at a in each element;
+// add(sum, column, row): sum += the products of column with row. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/unroll.h"
@@ -16,57 +20,92 @@
 namespace sluice::ops {
 namespace {
 
-template <class Dot>
+template <class Dot, int32_t kRowsOfTile, int32_t kVectorsOfTile>
 struct PanelsAvx2 : Dot {
-  using Panel = PanelElement<Dot>;
   using Dot::kAStride;
   using typename Dot::Element;
   using typename Dot::Sum;
-  static constexpr int32_t kMr = 6;
-  static constexpr int32_t kNr = 16;
+  static constexpr int32_t kMr = kRowsOfTile;
+  static constexpr int32_t kNr = 8 * kVectorsOfTile;
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
-  static constexpr int32_t kFetchEvery = 16 * Dot::kKUnit;
+  static constexpr int32_t kFetchEvery = 32 * Dot::kKUnit;
 
-  static void multiply(const Element* a, const Panel* b, int32_t k, int32_t rows, int32_t cols, bool first,
+  // B: the elements of the panel.
+  template <class B>
+  static void multiply(const Element* a, const B* b, int32_t k, int32_t rows, int32_t cols, bool first,
                        Sum* tile, Ahead& ahead) {
-    using Function = void (*)(const Element*, const Panel*, int32_t, bool, Sum*, Ahead&);
-    static constexpr Function kBySize[6][2] = {{sized<1, 1>, sized<1, 2>}, {sized<2, 1>, sized<2, 2>},
-                                               {sized<3, 1>, sized<3, 2>}, {sized<4, 1>, sized<4, 2>},
-                                               {sized<5, 1>, sized<5, 2>}, {sized<6, 1>, sized<6, 2>}};
-    kBySize[rows - 1][(cols - 1) / 8](a, b, (k + kWord - 1) / kWord, first, tile, ahead);
+    const int32_t size = (rows - 1) * kVectorsOfTile + (cols - 1) / 8;
+    kBySize<B>[size](a, b, (k + kWord - 1) / kWord, first, tile, ahead);
   }
 
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
+  static constexpr int32_t kWordsPerTurn = 4;  // of a loop whose counting takes instructions, too
+  static constexpr int32_t kNextRow = kInterleavesA<Dot> ? kWord : kAStride;
+  static constexpr int32_t kNextWord = kInterleavesA<Dot> ? kMr * kWord : kWord;
   using Vector = typename Dot::Vector;
 
-  template <int kRows, int kVectors>
-  static void sized(const Element* a, const Panel* b, int32_t words, bool first, Sum* tile, Ahead& ahead) {
-    // Loading zeros that were just stored is cheaper than g++'s code for two ways to begin.
-    if (first) __builtin_memset(tile, 0, sizeof(Sum) * kRows * kNr);
+  template <class B>
+  struct Functions {
+    void (*at[kMr * kVectorsOfTile])(const Element*, const B*, int32_t, bool, Sum*, Ahead&);
+    constexpr auto operator[](int32_t size) const { return at[size]; }
+  };
+  template <class B, int... kSize>
+  static constexpr Functions<B> functions(std::integer_sequence<int, kSize...>) {
+    return {{sized<kSize / kVectorsOfTile + 1, kSize % kVectorsOfTile + 1, B>...}};
+  }
+  template <class B>
+  static constexpr Functions<B> kBySize =
+      functions<B>(std::make_integer_sequence<int, kMr * kVectorsOfTile>());
+
+  // One word of the sum.
+  template <int kRows, int kVectors, class B>
+  SLUICE_UNROLLED static void step(const Element* a, const B* b, Vector (&sum)[kRows][kVectors]) {
+    typename Dot::Column column[kVectors];
+    Dot::loadColumns(b, column);
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      const auto row = Dot::broadcast(a + i.value * kNextRow);
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED { Dot::add(sum[i.value][v.value], column[v.value], row); });
+    });
+  }
+
+  // Prefetches the sums of the next group of rows, which follow these ones in the second cache level or
+  // beyond, in the last steps: before, the panel would displace them.
+  static void fetchNextTile(const Sum* tile, int32_t wordsLeft) {
+    constexpr int32_t kFetches = 2, kLines = kMr * kNr * 4 / kLineBytes / kFetches;
+    if (wordsLeft > kFetches * kWordsPerFetch) return;
+    const int32_t later = (wordsLeft - 1) / kWordsPerFetch;
+    const char* const from = reinterpret_cast<const char*>(tile + kMr * kNr) + later * kLines * kLineBytes;
+    unroll<kLines>([&](auto line) SLUICE_UNROLLED { fetchNear(from + line.value * kLineBytes); });
+  }
+
+  template <int kRows, int kVectors, class B>
+  SLUICE_NOT_INLINED static void sized(const Element* a, const B* b, int32_t words, bool first, Sum* tile,
+                                       Ahead& ahead) {
+    // No branch: the first sums are zeros, whatever is in memory.
+    const __m256i kept = _mm256_set1_epi32(first ? 0 : -1);
     Vector sum[kRows][kVectors];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        __builtin_memcpy(&sum[i.value][v.value], tile + i.value * kNr + v.value * 8, 32);
+        const auto* const before = reinterpret_cast<const __m256i*>(tile + i.value * kNr + v.value * 8);
+        sum[i.value][v.value] = (Vector)_mm256_and_si256(_mm256_loadu_si256(before), kept);
       });
     });
     for (int32_t w = 0; w < words;) {
-      ahead.fetch();
-      for (const int32_t end = smaller(w + kWordsPerFetch, words); w < end;
-           ++w, a += kWord, b += kWord * kNr) {
-        typename Dot::Column column[kVectors];
-        Dot::loadColumns(b, column);
-        unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-          int32_t word;
-          __builtin_memcpy(&word, a + i.value * kAStride, 4);
-          const __m256i row = _mm256_set1_epi32(word);
-          unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-            sum[i.value][v.value] = Dot::add(sum[i.value][v.value], column[v.value], row);
-          });
+      if (ahead.hasLines()) ahead.fetch();
+      fetchNextTile(tile, words - w);
+      const int32_t here = smaller(kWordsPerFetch, words - w), rest = here % kWordsPerTurn;
+      w += here;
+      for (const B* const end = b + (here - rest) * kWord * kNr; b != end;) {
+        unroll<kWordsPerTurn>([&](auto u) SLUICE_UNROLLED {
+          step(a + u.value * kNextWord, b + u.value * kWord * kNr, sum);
         });
+        a += kWordsPerTurn * kNextWord;
+        b += kWordsPerTurn * kWord * kNr;
       }
+      for (int32_t u = 0; u < rest; ++u, a += kNextWord, b += kWord * kNr) step(a, b, sum);
     }
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kVectors>([&](auto v) SLUICE_UNROLLED {

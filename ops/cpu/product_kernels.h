@@ -35,13 +35,12 @@ size_t blockedScratchBytesBy(int32_t n, int32_t k) {
   return ScratchLayout<Unit>::bytes(n, k);
 }
 
-template <class Unit>
+inline size_t larger(size_t x, size_t y) { return x > y ? x : y; }
+
+template <class Unit, class FewUnit = Unit>
 size_t ungatheredScratchBytesBy(int32_t n, int32_t k) {
-  const size_t blocked = blockedScratchBytesBy<Unit>(n, k);
-  const size_t few = FewRowsLayout<Unit>::bytes(n, k);
-  const size_t most = blocked > few ? blocked : few;
-  const size_t transposed = transposedScratchBytes<Unit>(k);
-  return most > transposed ? most : transposed;
+  const size_t few = larger(FewRowsLayout<Unit>::bytes(n, k), FewRowsLayout<FewUnit>::bytes(n, k));
+  return larger(larger(blockedScratchBytesBy<Unit>(n, k), few), transposedScratchBytes<Unit>(k));
 }
 
 // Whether the product may be one of few_rows.h.
@@ -59,10 +58,10 @@ void packedProduct(const Source& source, const GmmArgs& args) {
 inline bool isRounded(Rounding a, Rounding b) { return a != Rounding::kNone || b != Rounding::kNone; }
 
 // The product of few rows, which are read in place, of rows that were gathered at the end of the scratch.
-template <class Unit>
+template <class Unit, class FewUnit>
 GmmArgs withGathered(const GmmArgs& args) {
   auto* const rows = reinterpret_cast<BFloat16*>(static_cast<std::byte*>(args.scratch) +
-                                                 ungatheredScratchBytesBy<Unit>(args.n, args.k));
+                                                 ungatheredScratchBytesBy<Unit, FewUnit>(args.n, args.k));
   for (int32_t i = 0; i < args.rows; ++i)
     __builtin_memcpy(rows + int64_t{i} * args.k,
                      static_cast<const BFloat16*>(args.a.data) + args.rowsA.of(i) * args.a.ld,
@@ -80,7 +79,8 @@ void partByPart(const GmmArgs& args) {
   if (args.second != nullptr) kOfPart(*args.second);
 }
 
-template <class Unit, class Pack>
+// FewUnit multiplies few rows by weights that were not packed before.
+template <class Unit, class Pack, class FewUnit, class FewPack>
 void onePartBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
   if (isRounded(args.roundA, args.roundB)) {
@@ -88,21 +88,22 @@ void onePartBy(const GmmArgs& args) {
     return packedProduct<Unit>(RoundedSource<Unit, Pack>{{scaled}}, scaled);
   }
   if (args.rowsA && args.rows <= kFewRows) {
-    onePartBy<Unit, Pack>(withGathered<Unit>(args));
+    onePartBy<Unit, Pack, FewUnit, FewPack>(withGathered<Unit, FewUnit>(args));
     return;
   }
   if (transposedProduct<Unit, Pack>(args)) return;
+  const PlainGmmSource<FewUnit, FewPack> few{{args}};
+  if (fewRowsProduct<FewUnit>(few.first(), args.rows, args.n, args.k, args.scratch)) return;
   const PlainGmmSource<Unit, Pack> source{{args}};
-  if (fewRowsProduct<Unit>(source.first(), args.rows, args.n, args.k, args.scratch)) return;
   blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
 }
 
 // Blocks of both parts at once pack the rows of a once, and go on from the panels of the first part to those
 // of the second.
-template <class Unit, class Pack>
+template <class Unit, class Pack, class FewUnit, class FewPack>
 void gmmBy(const GmmArgs& args) {
   if (hasFewRows(args) || isRounded(args.roundA, args.roundB) || isTransposedProduct<Unit, Pack>(args))
-    return partByPart<onePartBy<Unit, Pack>>(args);
+    return partByPart<onePartBy<Unit, Pack, FewUnit, FewPack>>(args);
   const FlushSubnormals meaning;
   const PlainGmmSource<Unit, Pack> source{{args}};
   blockedProduct<Unit>(source, args.rows, source.columns(), args.k, args.scratch);
@@ -161,9 +162,9 @@ void packWeightBy(const PackWeightArgs& args) {
 }
 
 // Each of two parts may end in some columns of a panel.
-template <class Unit>
+template <class Unit, class FewUnit = Unit>
 size_t gmmScratchBytesBy(int32_t n, int32_t k) {
-  return ungatheredScratchBytesBy<Unit>(n + Unit::kNr, k) +
+  return ungatheredScratchBytesBy<Unit, FewUnit>(n + Unit::kNr, k) +
          static_cast<size_t>(kFewRows) * k * sizeof(BFloat16);
 }
 
@@ -197,12 +198,13 @@ constexpr ProductTypes kWeightGradTypes[] = {
     {DType::kF8_E4M3, DType::kBF16, DType::kF32}, {DType::kF8_E4M3, DType::kBF16, DType::kBF16},
     {DType::kBF16, DType::kF8_E4M3, DType::kF32}, {DType::kBF16, DType::kF8_E4M3, DType::kBF16}};
 
-// By (Unit, Pack) of bf16, of codes, and of codes in groups (groups.h).
-template <class Unit, class Pack, class CodesUnit, class CodesPack, class GroupsUnit, class GroupsPack>
+// By (Unit, Pack) of bf16, of codes, of codes in groups (groups.h), and of gradients and few rows of bf16.
+template <class Unit, class Pack, class CodesUnit, class CodesPack, class GroupsUnit, class GroupsPack,
+          class NarrowUnit = Unit, class NarrowPack = Pack>
 struct ProductsBy {
   static constexpr GmmKernels kGmms[] = {
-      {kBf16Product, gmmBy<Unit, Pack>, packWeightBy<Unit, Pack, BFloat16>, gmmScratchBytesBy<Unit>,
-       packedBytesBy<Unit>},
+      {kBf16Product, gmmBy<Unit, Pack, NarrowUnit, NarrowPack>, packWeightBy<Unit, Pack, BFloat16>,
+       gmmScratchBytesBy<Unit, NarrowUnit>, packedBytesBy<Unit>},
       {kRoundedCodesProduct, partByPart<roundedCodesGmmBy<Unit, Pack>>, packWeightBy<Unit, Pack, BFloat16>,
        gmmScratchBytesBy<Unit>, packedBytesBy<Unit>},
       {kDecodedProduct, partByPart<decodedGmmBy<Unit, Pack, int8_t>>, nullptr, gmmScratchBytesBy<Unit>,
@@ -216,8 +218,8 @@ struct ProductsBy {
        blockedScratchBytesBy<UnitGroups<GroupsUnit>>, groupsPackedBytesBy<GroupsUnit>}};
   static constexpr ProductKernels kAll = {kGmms,
                                           kWeightGradTypes,
-                                          weightGradBy<Unit, Pack>,
-                                          weightGradScratchBytesBy<Unit>,
+                                          weightGradBy<NarrowUnit, NarrowPack>,
+                                          weightGradScratchBytesBy<NarrowUnit>,
                                           {Unit::kNr, Unit::kMc, Unit::kKc}};
 };
 

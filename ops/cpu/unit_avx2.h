@@ -23,20 +23,48 @@ struct DotAvx2 {
   static constexpr int32_t kKc = 256;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 1;
+  static constexpr bool kInterleavesA = true;
 
-  // Of pairs as PackAvx2 makes them.
+  // From a row of a panel as PackAvx2 makes it.
   template <int kVectors>
-  static void loadColumns(const BFloat16* b, Column (&column)[kVectors]) {
-    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
+  SLUICE_UNROLLED static void loadColumns(const BFloat16* b, Column (&column)[kVectors]) {
+    const __m256i pairs = pairsAt(b);
     column[0] = lowerOfPairs(pairs);
     if constexpr (kVectors > 1) column[1] = upperOfPairs(pairs);
+    if constexpr (kVectors > 2) column[2] = widened(eightAt(b + 16));
   }
-  static Vector add(Vector sum, Column column, __m256i row) {
-    return _mm256_fmadd_ps(_mm256_castsi256_ps(row), column, sum);
+  // From a row of a widened panel.
+  template <int kVectors>
+  SLUICE_UNROLLED static void loadColumns(const float* b, Column (&column)[kVectors]) {
+    unroll<kVectors>([&](auto v) SLUICE_UNROLLED { column[v.value] = _mm256_loadu_ps(b + v.value * 8); });
+  }
+  SLUICE_UNROLLED static Vector broadcast(const float* a) { return _mm256_broadcast_ss(a); }
+  SLUICE_UNROLLED static void add(Vector& sum, Column column, Vector row) { multiplyAdd(sum, row, column); }
+};
+
+template <int32_t kRows, int32_t kVectors>
+struct WideningAvx2 : PanelsAvx2<DotAvx2, kRows, kVectors> {
+  // Where more groups use a panel, widening it takes less time than it saves.
+  static constexpr int32_t kGroupsToWiden = 8;
+
+  static void widen(const BFloat16* panel, int32_t k, float* to) {
+    constexpr int32_t kNr = 8 * kVectors;
+    for (int32_t r = 0; r < k; ++r, panel += kNr, to += kNr) {
+      __m256 column[kVectors];
+      DotAvx2::loadColumns(panel, column);
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED { _mm256_storeu_ps(to + v.value * 8, column[v.value]); });
+    }
   }
 };
 
-struct UnitAvx2 : PanelsAvx2<DotAvx2> {
+// The unit of products of many rows: a step of 4 rows and 3 vectors takes 19 instructions, of 6 rows and 2
+// vectors 20.
+struct UnitAvx2 : WideningAvx2<4, 3> {
+  static constexpr int32_t kFewKc = 64;
+};
+
+// The unit of few rows, and of gradients, whose rows of a tile are whole cache lines.
+struct NarrowUnitAvx2 : WideningAvx2<6, 2> {
   using Square = SquareAvx2;
   static constexpr int32_t kFewKc = 64;
 
@@ -76,9 +104,6 @@ struct UnitAvx2 : PanelsAvx2<DotAvx2> {
     bool fetch;  // prefetch what follows in memory
   };
 
-  static __m256 widened(__m128i bits) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-  }
   // One element of the sum.
   template <int kRows>
   __attribute__((always_inline)) static void step(const BFloat16* a, int64_t lda, const BFloat16* b,

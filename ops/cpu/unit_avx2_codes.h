@@ -24,18 +24,23 @@ struct DotCodesAvx2 {
   static constexpr int32_t kKUnit = 2;
 
   template <int kVectors>
-  static void loadColumns(const Element* b, Column (&column)[kVectors]) {
+  SLUICE_UNROLLED static void loadColumns(const Element* b, Column (&column)[kVectors]) {
     unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
       column[v.value] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + v.value * 8 * kKUnit));
     });
   }
-  static Vector add(Vector sum, Column column, __m256i row) {
-    return sum + (Vector)_mm256_madd_epi16(column, row);
+  SLUICE_UNROLLED static __m256i broadcast(const Element* a) {
+    int32_t word;
+    __builtin_memcpy(&word, a, 4);
+    return _mm256_set1_epi32(word);
+  }
+  SLUICE_UNROLLED static void add(Vector& sum, Column column, __m256i row) {
+    sum += (Vector)_mm256_madd_epi16(column, row);
   }
 };
 
-using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2<512, 512>>;
-using UnitAvx2Groups = PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>>;  // room for sums of a row
+using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2<512, 512>, 6, 2>;
+using UnitAvx2Groups = PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>, 6, 2>;  // room for sums of a row
 
 }  // namespace
 }  // namespace sluice::ops

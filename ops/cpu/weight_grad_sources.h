@@ -32,9 +32,8 @@ struct WeightGradSource {
   int32_t length() const { return args.rows; }
   int64_t strideB() const { return args.b.ld; }
   Lines linesB(int32_t col, int32_t k0) const {
-    if (sharesLines<B>(col)) return {};
-    return linesOf(b + col, args.b.ld, k0, smaller(Unit::kKPart, args.rows - k0),
-                   smaller(Unit::kNr, args.n - col), args.rowsB);
+    return linesOfColumns(b + col, args.b.ld, smaller(Unit::kKPart, args.rows - k0), col,
+                          smaller(Unit::kNr, args.n - col), args.rowsB, k0);
   }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const float* const scale = args.scale == nullptr ? nullptr : args.scale + k0;
@@ -43,11 +42,13 @@ struct WeightGradSource {
   bool fetchesC() const { return args.accumulate; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
     const int64_t at = row * args.c.ld + col;
-    if (narrow == nullptr ? sharesLines<float>(col) : sharesLines<BFloat16>(col)) return {};
-    return narrow == nullptr ? linesOf(wide + at, args.c.ld, rows, cols)
-                             : linesOf(narrow + at, args.c.ld, rows, cols);
+    return narrow == nullptr ? linesOfColumns(wide + at, args.c.ld, rows, col, cols)
+                             : linesOfColumns(narrow + at, args.c.ld, rows, col, cols);
   }
   static constexpr int32_t kRowsAtOnce = 96;  // whole lines of a, which is transposed
+  // The columns of a that are gathered or rounded before they are packed: whole groups, if groups matter.
+  static constexpr int32_t kColumnsAtOnce =
+      kInterleavesA<Unit> ? kMostDown / Unit::kMr * Unit::kMr : kMostDown;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
     return linesOf(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
   }
@@ -129,15 +130,15 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
     if (!args.rowsA) return Plain::packA(row, rows, k0, k, dst);
     constexpr int32_t kPart = 32;  // rows that are transposed at once
     BFloat16 gathered[kPart * kMostDown];
-    for (int32_t i = 0; i < rows; i += kMostDown) {
-      const int32_t count = smaller(kMostDown, rows - i);
+    for (int32_t i = 0; i < rows; i += Plain::kColumnsAtOnce) {
+      const int32_t count = smaller(Plain::kColumnsAtOnce, rows - i);
       for (int32_t r = k0; r < k0 + k; r += kPart) {
         const int32_t length = smaller(kPart, k0 + k - r);
         for (int32_t j = 0; j < length; ++j)
           __builtin_memcpy(gathered + j * kMostDown, this->a + args.rowsA.of(r + j) * args.a.ld + row + i,
                            static_cast<size_t>(count) * sizeof(BFloat16));
         Pack::transposeScaled(gathered, kMostDown, args.scale == nullptr ? nullptr : args.scale + r, count,
-                              length, dst + int64_t{i} * Unit::kAStride + r - k0);
+                              length, dst + offsetInA<Unit>(i, r - k0));
       }
     }
   }
@@ -169,6 +170,7 @@ template <class Unit, class Pack, class A, class B>
 struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
   using Element = typename Unit::Element;
   using Panel = PanelElement<Unit>;
+  using Plain = WeightGradSource<Unit, Pack, A, B>;
   const FactorRounding roundA{this->args.roundA, this->args.amaxA};
   const FactorRounding roundB{this->args.roundB, this->args.amaxB};
 
@@ -177,12 +179,12 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
     BFloat16 rounded[kMxBlock * kMostDown];
     for (int32_t r = k0; r < k0 + k; r += kMxBlock) {
       const int32_t length = smaller(kMxBlock, k0 + k - r);
-      for (int32_t i = 0; i < rows; i += kMostDown) {
-        const int32_t count = smaller(kMostDown, rows - i);
+      for (int32_t i = 0; i < rows; i += Plain::kColumnsAtOnce) {
+        const int32_t count = smaller(Plain::kColumnsAtOnce, rows - i);
         packedPart(roundA, args.scalesA, this->a + r * args.a.ld + row + i, args.a.ld, {r, row + i}, length,
                    count, rounded, kMostDown);
         Pack::transposeScaled(rounded, kMostDown, nullptr, count, length,
-                              dst + int64_t{i} * Unit::kAStride + r - k0);
+                              dst + offsetInA<Unit>(i, r - k0));
       }
     }
   }

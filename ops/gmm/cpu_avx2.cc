@@ -11,6 +11,6 @@ namespace sluice::ops::avx2 {
 // Constant data: whoever reads it runs no code of this instruction set.
 constinit const ProductKernels products =
     ProductsBy<UnitAvx2, PackAvx2<UnitAvx2>, UnitAvx2Codes, PackCodePairs<UnitAvx2Codes>, UnitAvx2Groups,
-               PackCodePairs<UnitAvx2Groups>>::kAll;
+               PackCodePairs<UnitAvx2Groups>, NarrowUnitAvx2, PackAvx2<NarrowUnitAvx2>>::kAll;
 
 }  // namespace sluice::ops::avx2
