@@ -1,4 +1,4 @@
-"""oneDNN, which only `sluice bench --peer onednn` uses: found where libdnnl-dev is installed, else left out."""
+"""oneDNN, which only peers of `sluice bench` use: found where libdnnl-dev is installed, else left out."""
 
 load("//third_party:without.bzl", "is_wanted")
 

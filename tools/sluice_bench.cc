@@ -1,4 +1,4 @@
-// sluice-bench: started by `sluice bench`. It contains the compiler and, if available, the peer; the other
+// sluice-bench: started by `sluice bench`. It contains the compiler and peers; the other
 // subcommands of sluice need neither.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,13 +55,14 @@ numbers of ranks have the same work: the tokens of the case are those of each ra
 in memory of the GPU. Peers are cuBLAS in a loop over experts and grouped, if it is installed: their results
 are compared with Sluice's before they are measured.
 
-Within each repetition everything runs in turn: Sluice, the peer, Sluice on one thread, and probes of the
+Within each repetition everything runs in turn: Sluice, peers, Sluice on one thread, and probes of the
 register peak, of reading and of non-temporal writing. The bound is max(operations / peak, bytes read / read
 bandwidth + bytes written / write bandwidth), each matrix counted once.
 
 examples:
   sluice bench --case a --threads 2
   sluice bench --case all --threads 2 --peer onednn --json bench.json
+  sluice bench --case all --threads 2 --weights constant --peer openblas,onednn-f32
   sluice bench --case all --threads 2 --plot bench.svg
   sluice bench --case layer --ranks 2 --threads 2
   sluice bench --device cuda --case all --json gpu.json
@@ -151,9 +152,12 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option("--repeat", a.bench.repeat, "measured repetitions (default: 11)")
       ->check(CLI::Range(1, 100000))
       ->type_name("N");
-  app.add_option("--peer", a.bench.peer, "compare with another library, in its strongest mode: onednn")
-      ->check(CLI::IsMember({"onednn"}))
-      ->type_name("NAME");
+  app.add_option("--peer", a.bench.peers,
+                 "compare with other libraries, each in its strongest mode: onednn (bf16), onednn-f32, "
+                 "openblas (both fp32)")
+      ->check(CLI::IsMember(peerNames()))
+      ->delimiter(',')
+      ->type_name("NAME,NAME");
   app.add_option("--clock", a.clock,
                  "wall (default), or cpu: processor time / threads, for a machine that does other work")
       ->check(CLI::IsMember({"wall", "cpu"}))
@@ -187,7 +191,7 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_flag("--markdown", a.markdown, "print rows of a table");
   app.add_option("--json", a.json, "write every repetition to a file")->type_name("FILE");
   app.add_option("--plot", a.plot,
-                 "draw the share of the peak of each case and pass, and of the peer, without --transport")
+                 "draw the share of the peak of each case and pass, and of peers, without --transport")
       ->type_name("FILE.svg");
   app.footer(kFooter);
 }
@@ -212,7 +216,7 @@ std::string checkTransport(const Arguments& a) {
     return "--plot: draws shares of the peak, which ranks of --transport and --case linear have none of";
   if (!a.name.empty() && a.name != "layer" && a.name != "linear" && a.name != "tiny")
     return fmt::format("--transport: found --case {}, expected --case layer, linear or --model", a.name);
-  return a.bench.peer.empty() ? "" : "--transport: a whole layer has no peer to compare with";
+  return a.bench.peers.empty() ? "" : "--transport: a whole layer has no peer to compare with";
 }
 
 std::string checkPrecision(const Arguments& a) {
@@ -223,8 +227,8 @@ std::string checkPrecision(const Arguments& a) {
   if (a.bench.precision == "bf16") return {};
   if (!a.transport.empty() || a.ranks > 0 || a.name == "layer" || a.name == "linear")
     return fmt::format("--precision {}: for cases a to f and --model without ranks only", a.bench.precision);
-  if (!a.bench.peer.empty())
-    return fmt::format("--precision {}: the peer multiplies bf16", a.bench.precision);
+  if (!a.bench.peers.empty())
+    return fmt::format("--precision {}: peers multiply weights of bf16 or fp32", a.bench.precision);
   if (a.pass == "both" && makesCodes(a.bench.precision))
     return fmt::format(
         "--precision {}: its passes may multiply by two units, expected --pass forward or backward",
@@ -290,7 +294,7 @@ Expected<Plan> planOf(const Arguments& a) {
 
 // Prints the figures as soon as a case is done.
 Status show(const CaseSamples& c, const Arguments& a, const Machine& machine, bool first) {
-  const std::string header = a.markdown ? (first ? markdownHeader() : "") : (first ? "" : "\n");
+  const std::string header = a.markdown ? (first ? markdownHeader(a.bench) : "") : (first ? "" : "\n");
   return printText(header + (a.markdown ? markdownOf(c, a.bench) : textOf(c, a.bench, machine)));
 }
 
@@ -402,6 +406,17 @@ Status measureGpu(const Arguments& a) {
   return benchOnGpu(*gpu, bench, [&](const GpuCase& c) { return compileForGpu(c, options); });
 }
 
+// The versions of all peers. Error: a library is missing.
+Expected<std::string> peerVersions(const std::vector<std::string>& peers) {
+  std::vector<std::string> versions;
+  for (const std::string& name : peers) {
+    Expected<std::string> version = peerVersion(name);
+    if (!version) return version.error();
+    versions.push_back(std::move(*version));
+  }
+  return fmt::format("{}", fmt::join(versions, ", "));
+}
+
 Status bench(Arguments& a) {
   a.bench.threads = a.threads.value_or(1);
   a.bench.forward = a.pass != "backward";
@@ -420,8 +435,9 @@ Status bench(Arguments& a) {
   for (const std::string& path : {a.json, a.plot})
     if (!path.empty()) outputs.push_back(path);
   if (Status status = probeWritable(outputs); !status) return status;
-  const Machine machine{processorName(), std::string(ops::isaName((*kernels)->isa)),
-                        a.bench.peer.empty() ? "" : peerVersion()};
+  const Expected<std::string> peers = peerVersions(a.bench.peers);
+  if (!peers) return peers.error();
+  const Machine machine{processorName(), std::string(ops::isaName((*kernels)->isa)), *peers};
   if (!a.transport.empty()) return measureTransport(a, machine);
   return measureAll(a, *plan, (*kernels)->isa, machine);
 }

@@ -8,6 +8,7 @@
 
 #include "runtime/base/memory_left.h"
 #include "runtime/base/threads.h"
+#include "tools/bench/peer.h"
 #include "tools/bench/program_tensors.h"
 #include "tools/moe/inputs.h"
 #include "tools/moe/random.h"
@@ -138,10 +139,11 @@ std::string_view weightsName(Weights weights) {
 Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c,
                                        const BenchOptions& options) {
   const int64_t rows = c.allRows();
-  // the peer holds as much, and its weights packed for both passes; so does Sluice if its weights are
-  // constant
-  const double each = bytesOf(program, rows, rows);
-  if (Status status = checkBytes(options.peer.empty() ? 2 * each : 4 * each); !status) return status.error();
+  // a peer holds as much, and its weights packed for both passes, in fp32 twice that and copies of the
+  // inputs; Sluice packs its weights if they are constant
+  double parts = 2;
+  for (const std::string& name : options.peers) parts += peerKind(name).type == DType::kF32 ? 6 : 2;
+  if (Status status = checkBytes(parts * bytesOf(program, rows, rows)); !status) return status.error();
   BenchTensors tensors;
   tensors.push_back(makeRows(program.tables(), 0, rows, rows, nullptr));
   auto* ids = tensors[0].at("expert_ids").as<int32_t>();

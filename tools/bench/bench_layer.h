@@ -33,7 +33,7 @@ struct BenchOptions {
   int32_t group = 0;                     // likewise
   bool zeros = false;
   std::string gradients = "bf16";  // the compiler's word for `backward`: rows that weights of codes multiply
-  std::string peer;                // "onednn", or empty
+  std::vector<std::string> peers;  // of peerNames()
   std::string target = "cpu";      // device model of the compiler
   std::vector<std::string> targetFolders;
   // Called between measurements, before repetition `step` of `steps`; what it disturbs must be over when it

@@ -104,18 +104,13 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
   std::vector<Contender> contenders;
   contenders.push_back({[&](Pass pass) { return (*layer)->run(pass); }, options.threads,
                         [](PassSamples& pass) -> Samples& { return pass.sluice; }});
-  PeerContest contest;
-  if (!options.peer.empty()) {
-    const TensorMap& own = tensors->front();
-    const PeerInputs inputs{&c,
-                            own.at("x").as<BFloat16>(),
-                            own.at("dy").as<BFloat16>(),
-                            own.at("gate_up_weight").as<BFloat16>(),
-                            own.at("down_weight").as<BFloat16>(),
-                            options.threads};
-    if (Status held = contest.hold(options, inputs, **layer, own, result); !held) return held.error();
-    contenders.push_back({[&](Pass pass) { return contest.run(pass); }, options.threads,
-                          [](PassSamples& pass) -> Samples& { return pass.peer->samples; }});
+  std::vector<std::unique_ptr<PeerContest>> contests;
+  for (const std::string& name : options.peers) {
+    PeerContest& contest = *contests.emplace_back(std::make_unique<PeerContest>(name));
+    if (Status held = contest.hold(options, c, **layer, tensors->front(), result); !held) return held.error();
+    const size_t number = contests.size() - 1;
+    contenders.push_back({[&contest](Pass pass) { return contest.run(pass); }, options.threads,
+                          [number](PassSamples& pass) -> Samples& { return pass.peers[number].samples; }});
   }
   std::unique_ptr<BenchLayer> single;
   if (options.scaling && options.threads > 1) {
@@ -135,7 +130,7 @@ Expected<CaseSamples> measureRows(const RowsCase& c, const BenchOptions& options
 }
 
 Expected<CaseSamples> measureLayer(const LayerCase& c, const BenchOptions& options, ops::Isa isa) {
-  if (!options.peer.empty()) return Error{"a whole layer has no peer to compare with"};
+  if (!options.peers.empty()) return Error{"a whole layer has no peer to compare with"};
   if (options.threads < c.ranks)
     return Error{fmt::format("{} ranks need as many threads, found {}", c.ranks, options.threads)};
   const int threads = options.threads / c.ranks;

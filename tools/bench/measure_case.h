@@ -1,4 +1,4 @@
-// Measures one case: Sluice on all threads and on one, the peer, for a whole layer its products alone, and
+// Measures one case: Sluice on all threads and on one, peers, for a whole layer its products alone, and
 // the probes of the machine. All take turns within each repetition, so that they see the machine in the same
 // state.
 //
@@ -17,7 +17,9 @@
 namespace sluice::tools {
 
 struct PeerSamples {
-  std::string mode;  // the fastest one of all modes
+  std::string name;     // the word of --peer
+  std::string version;  // peerVersion()
+  std::string mode;     // the fastest one of all modes
   Samples samples;
   double difference = 0;  // |ours - theirs| / |theirs|, Frobenius, the maximum over the results of the pass
 };
@@ -26,9 +28,9 @@ struct PassSamples {
   Pass pass = Pass::kForward;
   Work work;
   Samples sluice;
-  std::optional<Samples> single;  // with one thread
-  std::optional<Samples> bare;    // of a whole layer: only its products
-  std::optional<PeerSamples> peer;
+  std::optional<Samples> single;   // with one thread
+  std::optional<Samples> bare;     // of a whole layer: only its products
+  std::vector<PeerSamples> peers;  // in the order of --peer
 };
 
 struct CaseSamples {

@@ -5,29 +5,48 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "tools/bench/cases.h"
+#include "tools/io/tensor.h"
 
 namespace sluice::tools {
+
+struct PeerKind {
+  std::string_view name;      // the word of --peer
+  DType type = DType::kBF16;  // of rows and weights: BF16 or F32
+  bool hasOwnLayouts = true;  // in which weights can be packed
+};
+
+// The names of all peers, also of those whose library is missing.
+std::vector<std::string> peerNames();
+// `name` must be one of those.
+const PeerKind& peerKind(std::string_view name);
+
+// The library and its version, for example "oneDNN 2.6.3". Error: it is missing; the message explains how to
+// get it.
+Expected<std::string> peerVersion(std::string_view name);
 
 // Rows are stored expert by expert; weights have Sluice's layout: [E, H, 2I], gate then up, and [E, I, H].
 struct PeerInputs {
   const RowsCase* rows = nullptr;
-  const BFloat16* x = nullptr;   // [R, H]
-  const BFloat16* dy = nullptr;  // [R, H]
-  const BFloat16* gateUpWeight = nullptr;
-  const BFloat16* downWeight = nullptr;
+  // all of the type of the peer
+  const std::byte* x = nullptr;   // [R, H]
+  const std::byte* dy = nullptr;  // [R, H]
+  const std::byte* gateUpWeight = nullptr;
+  const std::byte* downWeight = nullptr;
   int threads = 1;
 };
 
-// The results of a run, in Sluice's layouts, written by the peer, with the shapes for the rows.
+// The results of a run, in Sluice's layouts, written by the peer: rows in its type, gradients of weights in
+// fp32.
 struct PeerResults {
-  std::vector<BFloat16> gateUp, act, y;                 // forward
-  std::vector<BFloat16> actGrad, gateUpGrad, dx;        // backward
-  std::vector<float> gateUpWeightGrad, downWeightGrad;  // empty if no backward is measured
+  Tensor gateUp, act, y;                    // forward
+  Tensor actGrad, gateUpGrad, dx;           // backward: empty if none is measured
+  Tensor gateUpWeightGrad, downWeightGrad;  // likewise
 };
 
 // How a peer is run: with weights as the library takes them, or in its own layout, made before any
@@ -51,11 +70,8 @@ class Peer {
 };
 
 // Makes everything that does not depend on the values of rows: primitives, packed weights. `results` must
-// outlive the peer. Errors: this build has no peer (the message explains how to get it); the library refuses.
-Expected<std::unique_ptr<Peer>> makePeer(const PeerInputs& inputs, const PeerMode& mode, bool backward,
-                                         PeerResults& results);
-
-// For example "oneDNN 2.6.3".
-std::string peerVersion();
+// outlive the peer. Errors: like peerVersion(); the library refuses.
+Expected<std::unique_ptr<Peer>> makePeer(std::string_view name, const PeerInputs& inputs,
+                                         const PeerMode& mode, bool backward, PeerResults& results);
 
 }  // namespace sluice::tools

@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <span>
+#include <utility>
 
 namespace sluice::tools {
 namespace {
 
-// Both sides round intermediate values to bf16; a larger difference means a wrong result.
-constexpr double kMostDifference = 0.03;
+// Sluice rounds intermediate values to bf16; a larger difference means a wrong result.
+constexpr double kMaxDifference = 0.03;
 
 constexpr int kTrials = 3;
 
@@ -20,30 +21,33 @@ std::string peerModeName(const PeerMode& mode) {
          (mode.expertsInParallel ? ", a thread per expert" : ", threads in products");
 }
 
-PeerResults makePeerResults(const RowsCase& c, bool backward) {
-  const auto rows = static_cast<size_t>(c.allRows()), hidden = static_cast<size_t>(c.hidden);
-  const auto inter = static_cast<size_t>(c.inter), weight = static_cast<size_t>(c.experts()) * hidden * inter;
+PeerResults makePeerResults(const RowsCase& c, DType type, bool backward) {
+  const int64_t rows = c.allRows(), hidden = c.hidden, inter = c.inter, experts = c.experts();
   PeerResults results;
-  results.gateUp.resize(rows * 2 * inter);
-  results.act.resize(rows * inter);
-  results.y.resize(rows * hidden);
+  results.gateUp = Tensor(type, {rows, 2 * inter});
+  results.act = Tensor(type, {rows, inter});
+  results.y = Tensor(type, {rows, hidden});
   if (!backward) return results;
-  results.actGrad.resize(rows * inter);
-  results.gateUpGrad.resize(rows * 2 * inter);
-  results.dx.resize(rows * hidden);
-  results.gateUpWeightGrad.resize(2 * weight);
-  results.downWeightGrad.resize(weight);
+  results.actGrad = Tensor(type, {rows, inter});
+  results.gateUpGrad = Tensor(type, {rows, 2 * inter});
+  results.dx = Tensor(type, {rows, hidden});
+  results.gateUpWeightGrad = Tensor(DType::kF32, {experts, hidden, 2 * inter});
+  results.downWeightGrad = Tensor(DType::kF32, {experts, inter, hidden});
   return results;
 }
 
-float valueOf(BFloat16 x) { return toFloat(x); }
-float valueOf(float x) { return x; }
+Tensor widened(const Tensor& tensor) {
+  Tensor wide(DType::kF32, tensor.shape());
+  const auto* from = tensor.as<BFloat16>();
+  auto* to = wide.as<float>();
+  for (int64_t i = 0; i < tensor.elements(); ++i) to[i] = toFloat(from[i]);
+  return wide;
+}
 
-template <class T>
-double difference(const T* ours, std::span<const T> theirs) {
+double difference(DType type, const void* ours, const Tensor& theirs) {
   double apart = 0, size = 0;
-  for (size_t i = 0; i < theirs.size(); ++i) {
-    const double their = valueOf(theirs[i]), off = valueOf(ours[i]) - their;
+  for (int64_t i = 0; i < theirs.elements(); ++i) {
+    const double their = elementAt(theirs.type(), theirs.data(), i), off = elementAt(type, ours, i) - their;
     apart += off * off;
     size += their * their;
   }
@@ -66,21 +70,32 @@ Expected<Duration> timed(Peer& peer, Pass pass) {
 
 Expected<Duration> PeerContest::run(Pass pass) { return timed(chosen(pass), pass); }
 
-Status PeerContest::hold(const BenchOptions& options, const PeerInputs& inputs, BenchLayer& layer,
+Status PeerContest::hold(const BenchOptions& options, const RowsCase& rows, BenchLayer& layer,
                          const TensorMap& own, CaseSamples& result) {
-  inputs_ = inputs;
-  results_ = makePeerResults(*inputs.rows, options.backward);
+  Expected<std::string> version = peerVersion(name_);
+  if (!version) return version.error();
+  version_ = std::move(*version);
+  const DType type = peerKind(name_).type;
+  const auto input = [&](const char* name) {
+    const Tensor& tensor = own.at(name);
+    if (type == DType::kBF16) return tensor.data();
+    return std::as_const(widened_.emplace(name, widened(tensor)).first->second).data();
+  };
+  inputs_ = {&rows, input("x"), input("dy"), input("gate_up_weight"), input("down_weight"), options.threads};
+  results_ = makePeerResults(rows, type, options.backward);
   if (Status done = chooseModes(options, result); !done) return done;
   return compare(layer, own, result);
 }
 
 Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result) {
   std::array<double, 2> best{HUGE_VAL, HUGE_VAL};
+  for (PassSamples& pass : result.passes) pass.peers.push_back({name_, version_, {}, {}, 0});
   for (int mode = 0; mode < (options.threads > 1 ? 4 : 2); ++mode) {
     const PeerMode words{.packed = mode % 2 == 1,
                          .packsInPass = options.weights == Weights::kOrdinary,
                          .expertsInParallel = mode >= 2};
-    Expected<std::unique_ptr<Peer>> made = makePeer(inputs_, words, options.backward, results_);
+    if (words.packed && !peerKind(name_).hasOwnLayouts) continue;
+    Expected<std::unique_ptr<Peer>> made = makePeer(name_, inputs_, words, options.backward, results_);
     if (!made) return made.error();
     const std::shared_ptr<Peer> peer = std::move(*made);
     // a backward needs the results of a forward; the first run of each is not counted
@@ -96,7 +111,7 @@ Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result
       if (least >= best[p]) continue;
       best[p] = least;
       chosen_[p] = peer;
-      pass.peer = PeerSamples{peerModeName(words), {}, 0};
+      pass.peers.back().mode = peerModeName(words);
     }
   }
   return {};
@@ -105,21 +120,21 @@ Status PeerContest::chooseModes(const BenchOptions& options, CaseSamples& result
 Status PeerContest::compare(BenchLayer& layer, const TensorMap& own, CaseSamples& result) {
   for (PassSamples& pass : result.passes) {
     if (const Expected<Duration> done = layer.run(pass.pass); !done) return done.error();
-    if (Status done = chosen(pass.pass).run(pass.pass); !done) return done;
+    if (const Expected<Duration> done = run(pass.pass); !done) return done.error();
     const bool forward = pass.pass == Pass::kForward;
     const Expected<TensorView> rows = layer.output(forward ? "y" : "dx");
     if (!rows) return rows.error();
-    double& most = pass.peer->difference;
-    most = difference<BFloat16>(static_cast<const BFloat16*>(rows->data), forward ? results_.y : results_.dx);
-    if (!forward) {
-      most = std::max(
-          most, difference<float>(own.at("gate_up_weight_grad").as<float>(), results_.gateUpWeightGrad));
-      most =
-          std::max(most, difference<float>(own.at("down_weight_grad").as<float>(), results_.downWeightGrad));
-    }
-    if (most > kMostDifference)
+    double& largest = pass.peers.back().difference;
+    largest = difference(rows->type, rows->data, forward ? results_.y : results_.dx);
+    const auto include = [&](const char* name, const Tensor& theirs) {
+      const Tensor& ours = own.at(name);
+      largest = std::max(largest, difference(ours.type(), ours.data(), theirs));
+    };
+    if (!forward) include("gate_up_weight_grad", results_.gateUpWeightGrad);
+    if (!forward) include("down_weight_grad", results_.downWeightGrad);
+    if (largest > kMaxDifference)
       return Error{fmt::format("{} of case {}: {} differs from Sluice by {:.2g}, expected at most {}",
-                               passName(pass.pass), result.name, peerVersion(), most, kMostDifference)};
+                               passName(pass.pass), result.name, version_, largest, kMaxDifference)};
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 
 #include "tools/bench/bench_layer.h"
 #include "tools/bench/measure_case.h"
@@ -14,10 +15,14 @@ namespace sluice::tools {
 
 class PeerContest {
  public:
+  // `name`: one of peerNames().
+  explicit PeerContest(std::string name) : name_(std::move(name)) {}
+
   // Runs every mode a few times, keeps the fastest of each pass, and compares its results with those of
-  // `layer` for the same inputs; `own` has the outputs that are bound to `layer`. Records mode and difference
-  // in the passes of `result`. Errors: no such peer; the peer fails; its results differ from those of Sluice.
-  Status hold(const BenchOptions& options, const PeerInputs& inputs, BenchLayer& layer, const TensorMap& own,
+  // `layer` for the same inputs; `own` has the tensors that are bound to `layer`. Appends the peer with mode
+  // and difference to the passes of `result`. Errors: the library is missing; the peer fails; its results
+  // differ from those of Sluice.
+  Status hold(const BenchOptions& options, const RowsCase& rows, BenchLayer& layer, const TensorMap& own,
               CaseSamples& result);
 
   // Runs once in the mode that was chosen for the pass.
@@ -28,6 +33,9 @@ class PeerContest {
   Status compare(BenchLayer& layer, const TensorMap& own, CaseSamples& result);
   Peer& chosen(Pass pass) { return *chosen_[static_cast<size_t>(pass)]; }
 
+  const std::string name_;
+  std::string version_;
+  TensorMap widened_;  // inputs of a peer in fp32
   PeerInputs inputs_;
   PeerResults results_;
   std::array<std::shared_ptr<Peer>, 2> chosen_;  // by pass

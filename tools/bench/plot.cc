@@ -55,8 +55,9 @@ std::vector<Bar> barsOf(const CaseSamples& samples, ClockKind clock) {
   for (const PassSamples& pass : samples.passes) {
     const PassFigures figures = figuresOf(samples, pass, clock);
     bars.push_back({std::string(passName(pass.pass)), figures.shareOfPeak, false});
-    if (pass.peer && figures.peerOverSluice > 0)
-      bars.push_back({"peer", figures.shareOfPeak / figures.peerOverSluice, true});
+    for (size_t p = 0; p < pass.peers.size(); ++p)
+      if (const double over = figures.peers[p].overSluice; over > 0)
+        bars.push_back({pass.peers[p].name, figures.shareOfPeak / over, true});
   }
   return bars;
 }
@@ -110,7 +111,7 @@ std::string drawHead(const std::vector<CaseSamples>& all, const BenchOptions& op
     text += textAt(x + 18, 76, "", name);
   };
   legend(kMargin, kSluiceColor, "Sluice");
-  if (!machine.peer.empty()) legend(kMargin + 90, kPeerColor, machine.peer);
+  if (!machine.peers.empty()) legend(kMargin + 90, kPeerColor, machine.peers);
   return text;
 }
 

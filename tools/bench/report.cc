@@ -66,9 +66,9 @@ PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, Clock
   f.bound = std::max(ratio(pass.work.flops, all.flops),
                      ratio(pass.work.readBytes, all.read) + ratio(pass.work.writtenBytes, all.stream));
   f.overBound = ratio(f.median, f.bound);
-  if (pass.peer) {
-    f.peerMedian = pass.peer->samples.median(clock);
-    f.peerOverSluice = ratio(f.peerMedian, f.median);
+  for (const PeerSamples& peer : pass.peers) {
+    const double median = peer.samples.median(clock);
+    f.peers.push_back({median, ratio(median, f.median)});
   }
   if (pass.single) {
     f.gain = ratio(pass.single->median(clock), f.median);
@@ -92,10 +92,12 @@ std::string textOf(const CaseSamples& c, const BenchOptions& options, const Mach
         fmt::format("  {:<9}{}\n", passName(pass.pass), textLine(kColumns, cellsOf(c, pass, options.clock)));
   for (const PassSamples& pass : c.passes) {
     const PassFigures f = figuresOf(c, pass, options.clock);
-    if (pass.peer)
+    for (size_t p = 0; p < pass.peers.size(); ++p) {
+      const PeerSamples& peer = pass.peers[p];
       text += fmt::format("  {:<9}{} takes {:.3f} ms ({}), {:.2f} times as long; results differ by {:.1e}\n",
-                          passName(pass.pass), machine.peer, f.peerMedian * 1e3, pass.peer->mode,
-                          f.peerOverSluice, pass.peer->difference);
+                          passName(pass.pass), peer.version, f.peers[p].median * 1e3, peer.mode,
+                          f.peers[p].overSluice, peer.difference);
+    }
     if (pass.single)
       text += fmt::format(
           "  {:<9}one thread takes {:.3f} ms: {} threads gain {:.2f}, {} of what the peak gains\n",
@@ -109,10 +111,11 @@ std::string textOf(const CaseSamples& c, const BenchOptions& options, const Mach
   return text;
 }
 
-std::string markdownHeader() {
+std::string markdownHeader(const BenchOptions& options) {
   std::vector<std::string> heads = headsOf(kColumns);
   heads.insert(heads.begin(), {"case", "pass"});
-  heads.insert(heads.end(), {"peer ms", "peer / Sluice", "gain of threads", "of the peak's"});
+  for (const std::string& peer : options.peers) heads.insert(heads.end(), {peer + " ms", peer + " / Sluice"});
+  heads.insert(heads.end(), {"gain of threads", "of the peak's"});
   return markdownHeads(heads);
 }
 
@@ -122,8 +125,9 @@ std::string markdownOf(const CaseSamples& c, const BenchOptions& options) {
     const PassFigures f = figuresOf(c, pass, options.clock);
     std::vector<std::string> cells = cellsOf(c, pass, options.clock);
     cells.insert(cells.begin(), {c.name, std::string(passName(pass.pass))});
-    cells.insert(cells.end(), {times(f.peerMedian * 1e3), times(f.peerOverSluice), times(f.gain),
-                               times(ratio(f.gain, f.gainOfProbe))});
+    for (const PeerFigures& peer : f.peers)
+      cells.insert(cells.end(), {times(peer.median * 1e3), times(peer.overSluice)});
+    cells.insert(cells.end(), {times(f.gain), times(ratio(f.gain, f.gainOfProbe))});
     text += markdownLine(cells);
   }
   return text;

@@ -11,10 +11,14 @@ namespace sluice::tools {
 struct Machine {
   std::string cpu;
   std::string isa;
-  std::string peer;  // its name and version; empty: none
+  std::string peers;  // their versions; empty: none
 };
 
 // Figures derived from the samples of one pass; 0 if a figure does not apply.
+struct PeerFigures {
+  double median = 0;      // seconds
+  double overSluice = 0;  // the peer's time relative to Sluice's
+};
 struct PassFigures {
   double median = 0, least = 0, most = 0;  // seconds
   double flops = 0;                        // per second, of the median
@@ -23,16 +27,15 @@ struct PassFigures {
   double shareOfRead = 0;  // of the read bandwidth
   double bound = 0;        // seconds: max(flops / peak, reads / read rate + writes / stream rate)
   double overBound = 0;
-  double peerMedian = 0;
-  double peerOverSluice = 0;  // the peer's time relative to Sluice's
-  double gain = 0;            // speed of all threads relative to one
+  std::vector<PeerFigures> peers;
+  double gain = 0;  // speed of all threads relative to one
   double gainOfProbe = 0;
   double overBare = 0;  // time of a whole layer relative to its products
 };
 PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, ClockKind clock);
 
 std::string textOf(const CaseSamples& samples, const BenchOptions& options, const Machine& machine);
-std::string markdownHeader();
+std::string markdownHeader(const BenchOptions& options);
 std::string markdownOf(const CaseSamples& samples, const BenchOptions& options);
 
 // The time of (d) relative to (a) if both were measured, else empty.

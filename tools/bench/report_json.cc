@@ -41,10 +41,13 @@ Json passJson(const CaseSamples& c, const PassSamples& pass, ClockKind clock) {
                {"sluice", samplesJson(pass.sluice)}};
   if (pass.single) json["one_thread"] = samplesJson(*pass.single);
   if (pass.bare) json["products_alone"] = samplesJson(*pass.bare);
-  if (pass.peer) {
-    json["peer"] = samplesJson(pass.peer->samples);
-    json["peer"]["mode"] = pass.peer->mode;
-    json["peer"]["difference"] = pass.peer->difference;
+  for (const PeerSamples& peer : pass.peers) {
+    Json samples = samplesJson(peer.samples);
+    samples["name"] = peer.name;
+    samples["version"] = peer.version;
+    samples["mode"] = peer.mode;
+    samples["difference"] = peer.difference;
+    json["peers"].push_back(std::move(samples));
   }
   return json;
 }
@@ -68,7 +71,6 @@ std::string jsonOf(const std::vector<CaseSamples>& all, const BenchOptions& opti
   }
   const Json root = {{"cpu", machine.cpu},
                      {"isa", machine.isa},
-                     {"peer", machine.peer.empty() ? Json() : Json(machine.peer)},
                      {"threads", options.threads},
                      {"clock", options.clock == ClockKind::kWall ? "wall" : "cpu"},
                      {"weights", weightsName(options.weights)},

@@ -41,12 +41,13 @@ TEST_CASE("a picture has a bar per case and pass, as long as its share") {
   CHECK(svg.find("Share of the register peak: a cpu") != std::string::npos);
 }
 
-TEST_CASE("the peer has bars where it was measured, and the scale grows with shares above the peak") {
+TEST_CASE("a peer has bars where it was measured, and the scale grows with shares above the peak") {
   CaseSamples c = caseOf("a", 0.75, 0.5);
-  c.passes[0].peer = PeerSamples{"packed weights", c.passes[0].sluice, 0};
-  c.passes[0].peer->samples.all = {{0.5, 0.5}};  // half the time: 150%
+  c.passes[0].peers = {{"onednn", "oneDNN 1", "packed weights", c.passes[0].sluice, 0}};
+  c.passes[0].peers[0].samples.all = {{0.5, 0.5}};  // half the time: 150%
   const std::string svg = plotOf({c}, {}, {"a cpu", "avx2", "oneDNN 1"});
   CHECK(count(svg, "class=\"peer\"") == 1);
+  CHECK(count(svg, ">onednn</text>") == 1);
   CHECK(svg.find("oneDNN 1") != std::string::npos);
   CHECK(svg.find(">150%</text>") != std::string::npos);
   CHECK(svg.find(">160%</text>") != std::string::npos);

@@ -26,12 +26,13 @@ CaseSamples measured() {
   pass.work = {4e9, 20e6, 30e6};
   pass.sluice = samplesOf({0.012, 0.010, 0.008}, 2);
   pass.single = samplesOf({0.018, 0.018, 0.018}, 1);
-  pass.peer = PeerSamples{"packed weights", samplesOf({0.020, 0.025, 0.015}, 2), 0.003};
+  pass.peers = {{"onednn", "oneDNN 1", "packed weights", samplesOf({0.020, 0.025, 0.015}, 2), 0.003},
+                {"openblas", "OpenBLAS 2", "plain weights", samplesOf({0.030, 0.030, 0.030}, 2), 0.002}};
   c.passes.push_back(pass);
   return c;
 }
 
-TEST_CASE("figures are those of the medians, of Sluice, of the peer and of the probes") {
+TEST_CASE("figures are those of the medians, of Sluice, of peers and of the probes") {
   const CaseSamples c = measured();
   const PassFigures f = figuresOf(c, c.passes[0], ClockKind::kWall);
   CHECK(f.median == Approx(0.010));
@@ -40,7 +41,10 @@ TEST_CASE("figures are those of the medians, of Sluice, of the peer and of the p
   CHECK(f.flops == Approx(4e11));
   CHECK(f.shareOfPeak == Approx(0.4));
   CHECK(f.shareOfRead == Approx(0.2));
-  CHECK(f.peerOverSluice == Approx(2.0));
+  REQUIRE(f.peers.size() == 2);
+  CHECK(f.peers[0].median == Approx(0.020));
+  CHECK(f.peers[0].overSluice == Approx(2.0));
+  CHECK(f.peers[1].overSluice == Approx(3.0));
   CHECK(f.gain == Approx(1.8));
   CHECK(f.gainOfProbe == Approx(2.0));
 }
@@ -66,13 +70,29 @@ TEST_CASE("d over a is told where both were measured") {
   CHECK(skewText({a}, ClockKind::kWall).empty());
 }
 
+TEST_CASE("text and table name each peer and its time relative to Sluice's") {
+  BenchOptions options;
+  options.peers = {"onednn", "openblas"};
+  const std::string text = textOf(measured(), options, {});
+  CHECK(
+      text.find("oneDNN 1 takes 20.000 ms (packed weights), 2.00 times as long; results differ by 3.0e-03") !=
+      std::string::npos);
+  CHECK(text.find("OpenBLAS 2 takes 30.000 ms (plain weights), 3.00 times as long") != std::string::npos);
+  CHECK(markdownHeader(options).find("| onednn ms | onednn / Sluice | openblas ms | openblas / Sluice |") !=
+        std::string::npos);
+  CHECK(markdownOf(measured(), options).find("| 20.00 | 2.00 | 30.00 | 3.00 |") != std::string::npos);
+}
+
 TEST_CASE("the JSON has every repetition of everything") {
-  const auto root = nlohmann::json::parse(jsonOf({measured()}, {}, {"a cpu", "avx512", "oneDNN 1"}));
+  const auto root =
+      nlohmann::json::parse(jsonOf({measured()}, {}, {"a cpu", "avx512", "oneDNN 1, OpenBLAS 2"}));
   CHECK(root["cpu"] == "a cpu");
-  CHECK(root["peer"] == "oneDNN 1");
   const auto& pass = root["cases"][0]["passes"][0];
   CHECK(pass["sluice"]["wall_seconds"] == std::vector<double>{0.012, 0.010, 0.008});
-  CHECK(pass["peer"]["wall_seconds"].size() == 3);
+  CHECK(pass["peers"][0]["name"] == "onednn");
+  CHECK(pass["peers"][1]["version"] == "OpenBLAS 2");
+  CHECK(pass["peers"][1]["mode"] == "plain weights");
+  CHECK(pass["peers"][1]["wall_seconds"].size() == 3);
   CHECK(pass["one_thread"]["threads"] == 1);
   CHECK(root["cases"][0]["probes_all_threads"]["flops"].size() == 3);
 }
