@@ -27,7 +27,7 @@ def chain_kernel(name, header, deps, race_detection = False):
         alwayslink = True,
     )
 
-def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection = False):
+def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection = False, tags = []):
     """Runs a chain_kernel with a case per seed.
 
     Args:
@@ -37,6 +37,7 @@ def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection
       seeds: number of cases at most
       case: "chain" (chain_case.h, gated_case.h), "weight_grad" or "row_work" (weight_grad_case.h, row_work_case.h)
       race_detection: as that of the kernel
+      tags: of the test
     """
     arguments = [finds, str(seeds), case]
     native.cc_test(
@@ -47,7 +48,7 @@ def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection
             "//conditions:default": arguments,
         }) if race_detection else arguments,
         linkopts = _RACE_DETECTION if race_detection else [],
-        tags = ["race_detection"] if race_detection else [],
+        tags = tags + (["race_detection"] if race_detection else []),
         deps = [
             kernel,
             ":mutant_main",
@@ -94,4 +95,5 @@ def chain_mutants(names, finds, seeds, case = "chain", race_detection = False):
             seeds = seeds,
             case = case,
             race_detection = race_detection,
+            tags = ["mutant"],
         )

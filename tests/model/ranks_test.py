@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Checks the model of the protocol between ranks exhaustively with spin, and that planted mistakes are found.
 
-usage: ranks_test.py [--all] [RANKS.pml]    --all: also what takes minutes
+usage: ranks_test.py [--all] [--only searches|mistakes] [RANKS.pml]    --all: also what takes minutes
 
 Prints the states of each search. Skips itself where spin is missing.
 """
+import argparse
 import os
 import re
 import shutil
@@ -77,10 +78,15 @@ def name_of(search):
 
 
 def main():
-    arguments = sys.argv[1:]
-    searches = SEARCHES + (LONG_SEARCHES if "--all" in arguments else [])
-    models = [each for each in arguments if each != "--all"]
-    model = models[0] if models else os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks.pml")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", choices=("searches", "mistakes"))
+    parser.add_argument("model", nargs="?",
+                        default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks.pml"))
+    given = parser.parse_args()
+    model = given.model
+    searches = [] if given.only == "mistakes" else SEARCHES + (LONG_SEARCHES if given.all else [])
+    mistakes = {} if given.only == "searches" else MISTAKES
     if shutil.which("spin") is None or shutil.which("cc") is None:
         print("SKIP: there is no spin, or no C compiler")
         return 0
@@ -92,7 +98,7 @@ def main():
         print(f"{name_of(search)}: {found.states:,} states, {time.monotonic() - began:.0f} s: "
               f"{'no error' if good else 'FAILED: ' + found.said}", flush=True)
         passed, failed = passed + good, failed + (not good)
-    for mistake, (search, what) in MISTAKES.items():
+    for mistake, (search, what) in mistakes.items():
         found = Search(model, search, mistake)
         good = found.errors > 0
         print(f"{mistake}: {'found' if good else 'FAILED: not found'} after {found.states:,} states: {what}", flush=True)

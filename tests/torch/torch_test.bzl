@@ -25,6 +25,7 @@ def torch_test(name, src = None, data = [], args = [], size = "medium", tags = [
             "//ops/torch:libsluice_torch.so",
             "//graphs",
             "//ops/torch:sluice_torch",
+            "//tests/torch:without_mkldnn/sitecustomize.py",
             "//targets",
             "//tools:sluicec",
         ] + data if TORCH_FOUND else [],

@@ -3,6 +3,8 @@
 
 Prints each finding as path:line: message, then "N passed, N failed": one test per rule.
 """
+import concurrent.futures
+import os
 import re
 import subprocess
 import sys
@@ -66,10 +68,18 @@ def left_undone(sources):
 
 
 def unformatted(sources):
-    for path in sources:
-        run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", path], stderr=subprocess.PIPE, text=True)
-        if run.returncode != 0:
-            yield f"{path}: not formatted: run clang-format-19 -i"
+    def check(files):
+        run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", *files], stderr=subprocess.PIPE, text=True)
+        return run.returncode, run.stderr
+
+    count = os.cpu_count() or 1
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        done = list(pool.map(check, [sources[i::count] for i in range(count)]))
+    found = sorted({line.split(":")[0] for _, text in done for line in text.splitlines() if ": error: " in line})
+    if any(code for code, _ in done) and not found:
+        yield "".join(text for _, text in done)
+    for path in found:
+        yield f"{path}: not formatted: run clang-format-19 -i"
 
 
 def main():

@@ -1,11 +1,15 @@
 #!/usr/bin/python3
 """Runs the parts of the test suite one after another. The last line is: N passed, N failed.
 
-usage: run_tests.py [--all] [PART...]    parts: those of PARTS (default: all except those of NOT_BY_DEFAULT)
+usage: run_tests.py [--all | --within MINUTES [--began SECONDS] | PART...]    parts: those of PARTS (default: QUICK)
+
+--within runs the style checks and QUICK, then each other part for which there is time: first the parts that files changed in
+the last 20 commits concern. --began is the time of the start, in seconds since the epoch, if it was before this one.
 
 The counts are the test cases that Catch2 and lit report in the test logs. A target whose log has no such totals, or
 that does not build, counts as one.
 """
+import argparse
 import json
 import os
 import re
@@ -13,12 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 import urllib.parse
 
-RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/gpu:kernel_tests", "//tests/proof/...",
-                 "//tests/tools/evaluate/...",
-                 "//tests/testing/moe/...", "//tests/tools/moe/...", "//tests/tools/io/...", "//tests/tools/trace/...",
-                 "//tests/tools/launch/...", "//tests/tools/overlap/...", "//tests/fuzz:runtime_replay_tests"]
+RUNTIME_TESTS = ["//tests/runtime/...", "//tests/ops/...", "//tests/proof/...", "//tests/fuzz:runtime_replay_tests"]
 EXECUTOR_TESTS = ["//tests/runtime/workers/...", "//tests/runtime/exec/...", "//tests/runtime/cpu/...",
                   "//tests/runtime/comm/...", "//tests/runtime/api/..."]
 # All of the kernel for GPUs. The `..._race_test`s of the fast part look for races in it, with fewer cases.
@@ -35,7 +37,11 @@ THREADS_ONLY = ["--test_tag_filters=-mpi", "--build_tag_filters=-mpi"]
 LIBRARY_TESTS = ["//tests/torch/...", "//tests/runtime/comm/mpi/...", "//tests/runtime/comm/ucx/...", "//tests/tools/mpi/...",
                  "//tests/tools/ranks/...", "//tests/tools/bench/...", "//tests/tools/install/...",
                  "-//tests/torch/models:state_test"]  # minutes of rearranging weights, the same with any library
-COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/...", "//tests/tools/..."]
+COMPILER_TESTS = ["//tests/compiler/...", "//tests/layer/..."]
+TORCH_TESTS = ["//tests/torch/..."]
+
+# A line for each test that only --all runs: the build, the test, and what in tools/test guards its promise.
+ONLY_WITH_ALL = "tests/only_with_all.txt"
 
 # "title: what" of each target and script that failed, with the end of its log; printed before the last line
 FAILURES = []
@@ -45,6 +51,17 @@ LOG_LINES = 40
 SKIPPED = []
 # exit status of tools/ci/debian13 in that case
 NOT_PERMITTED = 77
+
+
+def read_left_out(build):
+    """The tests of ONLY_WITH_ALL in this build: "fast", "asan" or "tsan"."""
+    with open(ONLY_WITH_ALL) as lines:
+        rows = [line.split(maxsplit=2) for line in lines if line.strip() and not line.startswith("#")]
+    return [test for found, test, _ in rows if found == build]
+
+
+def without(targets, left_out):
+    return [*targets, *("-" + test for test in left_out)]
 
 
 def note_failure(title, log=""):
@@ -166,54 +183,108 @@ def debian13():
     return counts if counts and counts[1] else (0, 1)
 
 
-# Name -> function that runs the part and returns (passed, failed), in the order in which they run.
+ASAN = ["--config=asan", *NOT_ON_MODEL]
+
+
+def run_left_out():
+    """Runs the tests that "fast" leaves out, and builds what no test needs."""
+    counts = bazel_test("tests that only --all runs", read_left_out("fast"))
+    code = subprocess.call(["bazel", "build", "--color=no", "--curses=no", "--noshow_progress", "//..."])
+    if code != 0:
+        note_failure(f"all targets: bazel's exit status is {code}")
+    return counts[0] + (code == 0), counts[1] + (code != 0)
+
+
+class Part(typing.NamedTuple):
+    run: typing.Callable  # returns (passed, failed)
+    minutes: int = 0      # at most, after the parts of QUICK, on 2 cores of a Zen 3; --within needs it
+    concerns: tuple = ()  # files whose changes make it worth running first: how their paths begin
+
+
+# In the order in which --all runs them.
 PARTS = {
-    "style": lambda: script("style", ["/usr/bin/python3", "tools/ci/check_style.py"]),
+    "style": Part(lambda: script("style", ["/usr/bin/python3", "tools/ci/check_style.py"])),
     # before all tests, which build the same files with those libraries: this leaves bazel-bin as users expect it
-    "without-libraries": lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
-    "fast": lambda: bazel_test("all tests", ["//..."]),
-    "asan": lambda: bazel_test("runtime and ops under ASan+UBSan", RUNTIME_TESTS, ["--config=asan", *NOT_ON_MODEL]),
-    "tsan": lambda: bazel_test("executors under TSan", EXECUTOR_TESTS, ["--config=tsan", *THREADS_ONLY]),
-    "fuzz": lambda: script("fuzzing", ["tools/fuzz", "--minutes", "0.1"]),
-    "debian13": debian13,
-    "compiler-asan": lambda: bazel_test("compiler and tools under ASan+UBSan", COMPILER_TESTS, ["--config=asan", *NOT_ON_MODEL]),
+    "without-libraries": Part(lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
+                              10, ("third_party/", "runtime/comm/", "ops/torch/")),
+    "fast": Part(lambda: bazel_test("all tests", without(["//..."], read_left_out("fast")), ["--build_tests_only"])),
+    "asan": Part(lambda: bazel_test("runtime and ops under ASan+UBSan", without(RUNTIME_TESTS, read_left_out("asan")), ASAN)),
+    "tsan": Part(lambda: bazel_test("executors under TSan", without(EXECUTOR_TESTS, read_left_out("tsan")),
+                                    ["--config=tsan", *THREADS_ONLY])),
+    "avx2": Part(lambda: bazel_test("PyTorch with AVX2 and without oneDNN", TORCH_TESTS, ["--config=avx2"]),
+                 15, ("ops/", "tests/torch/")),
+    "left-out": Part(run_left_out, 25, ("tests/", "tools/soak")),
+    "fuzz": Part(lambda: script("fuzzing", ["tools/fuzz", "--minutes", "0.1"]), 20, ("tests/fuzz/",)),
+    "debian13": Part(debian13, 40, ("tools/setup", "third_party/")),
+    "compiler-asan": Part(lambda: bazel_test("the rest under ASan+UBSan", COMPILER_TESTS + read_left_out("asan"), ASAN),
+                          60, ("compiler/", "tools/")),
     # after "fast", which generates headers
-    "tidy": lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]),
-    "kernel-tsan": lambda: bazel_test("kernel for GPUs under TSan", KERNEL_TESTS, ["--config=tsan"]),
-    "cmake": lambda: script("CMake build", ["tools/ci/cmake_build"]),
-    "libraries": lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS),
+    "tidy": Part(lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]), 40),
+    "kernel-tsan": Part(lambda: bazel_test("kernel for GPUs under TSan", KERNEL_TESTS + read_left_out("tsan"), ["--config=tsan"]),
+                        15, ("ops/gpu/", "runtime/gpu/", "tests/gpu/")),
+    "cmake": Part(lambda: script("CMake build", ["tools/ci/cmake_build"]), 10, ("tools/cmake/", "ops/gpu/", "runtime/gpu/")),
+    "libraries": Part(lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS)),
 }
-ONLY_WITH_ALL = ("compiler-asan", "tidy", "kernel-tsan", "cmake")
-NOT_BY_DEFAULT = (*ONLY_WITH_ALL, "libraries")
-# What runs by default is to end within 50 minutes. So parts that build most of it once more, and come last, are left out
-# where the others took longer than this, in seconds, and a line says so.
-WITHIN = {"fuzz": 2500, "debian13": 1800}
+QUICK = ("fast", "asan", "tsan")
+ONLY_BY_NAME = ("libraries",)  # "debian13" runs it
 
 
-def run_parts(names, within):
-    """Returns the sums of (passed, failed)."""
-    started = time.time()
+def order_by_changes(names):
+    """The parts that files changed in the last 20 commits concern come first."""
+    log = subprocess.run(["git", "log", "-20", "--name-only", "--format="], stdout=subprocess.PIPE, text=True)
+    changed = log.stdout.split()
+    return sorted(names, key=lambda name: not any(path.startswith(PARTS[name].concerns) for path in changed))
+
+
+def describe_cpu():
+    with open("/proc/cpuinfo") as lines:
+        info = dict(re.split(r"\s*: ?", line.rstrip(), 1) for line in lines if ":" in line)
+    units = [unit for unit in ("avx2", "avx512_bf16", "amx_bf16") if unit in info.get("flags", "").split()]
+    return f"{info.get('model name', 'unknown')}, {os.cpu_count()} cores, {' '.join(units) or 'no AVX2'}"
+
+
+def run_parts(names, began, minutes):
+    """Runs the parts, or those for which there is time: returns the sums of (passed, failed) and the seconds of each part."""
     passed = failed = 0
+    seconds = {}
     for name in names:
-        took = time.time() - started
-        if took > within.get(name, float("inf")):
-            SKIPPED.append(f"{name}: the other parts took {took:.0f} s, expected at most {within[name]}; "
+        took = (time.time() - began) / 60
+        if PARTS[name].minutes and took + PARTS[name].minutes > minutes:
+            SKIPPED.append(f"{name}: it takes up to {PARTS[name].minutes} minutes, and {took:.0f} of {minutes:.0f} are over; "
                            f"tools/ci/run_tests.py {name} runs it alone")
             continue
-        counts = PARTS[name]()
+        started = time.time()
+        counts = PARTS[name].run()
+        seconds[name] = time.time() - started
         passed, failed = passed + counts[0], failed + counts[1]
-    return passed, failed
+    return passed, failed, seconds
+
+
+def parse_arguments():
+    """Returns the names of parts, the time of the start and the minutes within which parts may begin."""
+    parser = argparse.ArgumentParser(usage=__doc__[__doc__.index("usage: ") + 7:])
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--within", type=float)
+    parser.add_argument("--began", type=float, default=time.time())
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    given = parser.parse_args()
+    unknown = [name for name in given.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}")
+    others = [name for name in PARTS if name not in ("style", *QUICK, *ONLY_BY_NAME)]
+    if given.within is not None:
+        return ["style", *QUICK, *order_by_changes(others)], given.began, given.within
+    names = [name for name in PARTS if name not in ONLY_BY_NAME] if given.all else given.parts or QUICK
+    return names, given.began, float("inf")
 
 
 def main():
-    wanted = sys.argv[1:] or [name for name in PARTS if name not in NOT_BY_DEFAULT]
-    if wanted == ["--all"]:
-        wanted = [name for name in PARTS if name not in NOT_BY_DEFAULT or name in ONLY_WITH_ALL]
-    unknown = [name for name in wanted if name not in PARTS]
-    if unknown:
-        print(f"run_tests: error: unknown part '{unknown[0]}', expected some of {', '.join(PARTS)}", file=sys.stderr)
-        return 2
-    passed, failed = run_parts(wanted, {} if sys.argv[1:] else WITHIN)
+    names, began, minutes = parse_arguments()
+    print(f"CPU: {describe_cpu()}", flush=True)
+    passed, failed, seconds = run_parts(names, began, minutes)
+    for name, took in seconds.items():
+        print(f"{took:6.0f} s  {name}")
+    print(f"{time.time() - began:6.0f} s  in all")
     for part in SKIPPED:
         print("not run: " + part)
     for failure in FAILURES:

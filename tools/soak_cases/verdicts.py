@@ -9,6 +9,7 @@ FORMS = {
     "killed": r"rank \d+ was killed by signal \d+ \(.+\)",
     "died": r"rank \d+( \(process \d+\))?( of job '.*')? has (died|ended before all ranks had joined)(; rank \d+.*)?",
     "waited": r"(rank \d+[^:]*: )?waited [\d.e+]+ s .+"
+              r"|rank \d+, core [^:]*: task .+ did not run within [\d.e+]+ s"  # ready, but its core was stopped, or had no time
               r"|(rank \d+: )?cannot send to rank \d+: .+ did not drain within [\d.e+]+ s",
     "left": r"(rank \d+[^:]*: )?rank \d+ (has left|left)\b.+",
     "late": r"rank \d+ did not end within [\d.]+ s after rank \d+ had failed, and was killed",

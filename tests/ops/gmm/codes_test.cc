@@ -12,9 +12,10 @@ struct Shape {
   int32_t rows, n, k;
 };
 
-constexpr Shape kShapes[] = {{1, 1, 1},     {3, 7, 5},      {0, 5, 4},       {5, 0, 3},     {2, 3, 0},
-                             {15, 33, 64},  {16, 64, 65},   {17, 100, 31},   {33, 65, 257}, {130, 16, 1030},
-                             {7, 70, 2049}, {20, 70, 4161}, {385, 40, 1025}, {6, 256, 511}};
+// The edges of tiles; then more than one block of rows (385), of the sum (1025; with AMX 4161), and of both.
+constexpr Shape kShapes[] = {{1, 1, 1},     {3, 7, 5},     {0, 5, 4},       {5, 0, 3},     {2, 3, 0},
+                             {15, 33, 64},  {16, 64, 65},  {17, 100, 31},   {33, 65, 257}, {130, 16, 1030},
+                             {7, 70, 2049}, {3, 40, 4161}, {385, 18, 1025}, {6, 256, 511}};
 
 Matrix<int8_t> randomCodes(Random& random, int64_t rows, int64_t cols, int64_t gap = 3) {
   Matrix<int8_t> codes(rows, cols, cols + gap, 99, false);
@@ -48,15 +49,24 @@ void run(const Implementation& by, GmmArgs args, bool packed) {
   by.kernels.gmm(args);
 }
 
+std::vector<int32_t> exactSums(const Shape& s, const Matrix<int8_t>& a, const Matrix<int8_t>& b,
+                               bool transposed) {
+  std::vector<int32_t> sums;
+  for (int32_t r = 0; r < s.rows; ++r)
+    for (int32_t j = 0; j < s.n; ++j) {
+      int32_t sum = 0;
+      for (int32_t i = 0; i < s.k; ++i) sum += a.at(r, i) * (transposed ? b.at(j, i) : b.at(i, j));
+      sums.push_back(sum);
+    }
+  return sums;
+}
+
 // The definition in kernels.h, step by step.
-void codesReference(const GmmArgs& args, const float* columnScales, Bf16Matrix& c) {
+void codesReference(const GmmArgs& args, const std::vector<int32_t>& sums, const float* columnScales,
+                    Bf16Matrix& c) {
   for (int32_t r = 0; r < args.rows; ++r)
     for (int32_t j = 0; j < args.n; ++j) {
-      int64_t sum = 0;
-      for (int32_t i = 0; i < args.k; ++i) {
-        const double weight = args.transposeB ? args.b.at(j, i) : args.b.at(i, j);
-        sum += static_cast<int64_t>(args.a.at(r, i) * weight);
-      }
+      const int32_t sum = sums[static_cast<size_t>(r) * static_cast<size_t>(args.n) + static_cast<size_t>(j)];
       float x = static_cast<float>(sum) * (args.alpha * args.rowScale[r]);
       if (columnScales != nullptr) x *= columnScales[j];
       if (args.bias != nullptr) x += toFloat(args.bias[j]);
@@ -67,11 +77,12 @@ void codesReference(const GmmArgs& args, const float* columnScales, Bf16Matrix& 
 TEST_CASE("products of codes have the bits of exact sums, whatever multiplies them") {
   Random random(1);
   for (const Shape& s : kShapes)
-    for (const bool transposed : {false, true})
+    for (const bool transposed : {false, true}) {
+      const Matrix<int8_t> a = randomCodes(random, s.rows, s.k);
+      const Matrix<int8_t> b = transposed ? randomCodes(random, s.n, s.k) : randomCodes(random, s.k, s.n);
+      const std::vector<int32_t> sums = exactSums(s, a, b, transposed);
       for (const auto& [withBias, withScale] :
            {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
-        const Matrix<int8_t> a = randomCodes(random, s.rows, s.k);
-        const Matrix<int8_t> b = transposed ? randomCodes(random, s.n, s.k) : randomCodes(random, s.k, s.n);
         const std::vector<float> rowScale = randomScales(random, s.rows), scale = randomScales(random, s.n);
         const std::vector<BFloat16> bias = randomBias(random, s.n);
         const auto argsFor = [&](Bf16Matrix& c) {
@@ -92,7 +103,7 @@ TEST_CASE("products of codes have the bits of exact sums, whatever multiplies th
                          .scaleB = scales};
         };
         Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true);
-        codesReference(argsFor(want), withScale ? scale.data() : nullptr, want);
+        codesReference(argsFor(want), sums, withScale ? scale.data() : nullptr, want);
         for (const Implementation& by : implementations())
           for (const bool packed : {false, true}) {
             INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k
@@ -104,6 +115,7 @@ TEST_CASE("products of codes have the bits of exact sums, whatever multiplies th
             CHECK(c.gapsAreUntouched());
           }
       }
+    }
 }
 
 TEST_CASE("the largest sums of codes are exact") {

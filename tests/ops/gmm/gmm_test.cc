@@ -67,102 +67,106 @@ struct Case {
   }
 };
 
+// What the reference gives, which takes longer than most implementations do.
+struct Expected {
+  std::vector<double> want, size;
+  explicit Expected(const Case& test) : want(test.reference()), size(test.sizes()) {}
+};
+
 // The number of elements of `c` that differ from the reference by more than rounding explains.
-int wrongElements(const Case& test, const Bf16Matrix& c) {
-  const std::vector<double> want = test.reference();
-  const std::vector<double> size = test.sizes();
+int wrongElements(const Case& test, const Expected& expected, const Bf16Matrix& c) {
   int wrong = 0;
   for (int32_t r = 0; r < test.shape.rows; ++r)
     for (int32_t j = 0; j < test.shape.n; ++j) {
       const size_t at = static_cast<size_t>(r) * test.shape.n + j;
-      const double sum = (test.shape.k + 4) * kF32Rounding * size[at];
-      if (!agrees(toFloat(c.at(r, j)), want[at], sum + kBf16Rounding * (std::abs(want[at]) + sum))) ++wrong;
+      const double want = expected.want[at], sum = (test.shape.k + 4) * kF32Rounding * expected.size[at];
+      if (!agrees(toFloat(c.at(r, j)), want, sum + kBf16Rounding * (std::abs(want) + sum))) ++wrong;
     }
   return wrong;
 }
 
-void checkCase(const Implementation& by, const Case& test) {
-  INFO(by.name << " rows " << test.shape.rows << " n " << test.shape.n << " k " << test.shape.k
-               << (test.transposed ? " transposed" : ""));
-  Bf16Matrix c = test.output();
-  test.run(by, c);
-  CHECK(wrongElements(test, c) == 0);
-  CHECK(c.gapsAreUntouched());
+void checkAll(const Case& test) {
+  const Expected expected(test);
+  for (const Implementation& by : implementations()) {
+    INFO(by.name << " rows " << test.shape.rows << " n " << test.shape.n << " k " << test.shape.k
+                 << (test.transposed ? " transposed" : ""));
+    Bf16Matrix c = test.output();
+    test.run(by, c);
+    CHECK(wrongElements(test, expected, c) == 0);
+    CHECK(c.gapsAreUntouched());
+  }
 }
 
 TEST_CASE("every gmm agrees with the reference at ragged, empty and odd sizes") {
   Random random(1);
-  for (const Implementation& by : implementations())
-    for (int32_t rows : {0, 1, 2, 15, 16, 17, 33, 130})
-      for (auto [n, k] : {std::pair{1, 1},
-                          {1, 257},
-                          {2, 7},
-                          {7, 2},
-                          {16, 33},
-                          {31, 64},
-                          {33, 31},
-                          {64, 16},
-                          {100, 100},
-                          {257, 1},
-                          {65, 257},
-                          {0, 5},
-                          {5, 0}})
-        for (bool transposed : {false, true}) checkCase(by, Case(random, {rows, n, k}, transposed));
+  for (int32_t rows : {0, 1, 2, 15, 16, 17, 33, 130})
+    for (auto [n, k] : {std::pair{1, 1},
+                        {1, 257},
+                        {2, 7},
+                        {7, 2},
+                        {16, 33},
+                        {31, 64},
+                        {33, 31},
+                        {64, 16},
+                        {100, 100},
+                        {257, 1},
+                        {65, 257},
+                        {0, 5},
+                        {5, 0}})
+      for (bool transposed : {false, true}) checkAll(Case(random, {rows, n, k}, transposed));
 }
 
 TEST_CASE("every gmm agrees with the reference where rows, columns and sum take several blocks") {
   Random random(2);
-  for (const Implementation& by : implementations())
-    for (bool transposed : {false, true}) {
-      checkCase(by, Case(random, {200, 40, 64}, transposed));
-      checkCase(by, Case(random, {385, 3, 7}, transposed));
-      checkCase(by, Case(random, {390, 130, 96}, transposed));
-      checkCase(by, Case(random, {35, 130, 1061}, transposed));
-      checkCase(by, Case(random, {70, 100, 1062}, transposed));
-      checkCase(by, Case(random, {70, 130, 1062}, transposed));
-      checkCase(by, Case(random, {64, 197, 66}, transposed));
-      checkCase(by, Case(random, {7, 70, 2049}, transposed));
-      // more than the longest block of the sum, that of AMX
-      checkCase(by, Case(random, {20, 70, 2081}, transposed));
-      // more columns than few rows meet at once
-      checkCase(by, Case(random, {1, 8300, 9}, transposed));
-      checkCase(by, Case(random, {5, 1700, 11}, transposed));
-      checkCase(by, Case(random, {7, 900, 13}, transposed));
-      checkCase(by, Case(random, {16, 800, 31}, transposed));
-    }
+  for (bool transposed : {false, true}) {
+    checkAll(Case(random, {200, 40, 64}, transposed));
+    checkAll(Case(random, {385, 3, 7}, transposed));
+    checkAll(Case(random, {390, 130, 96}, transposed));
+    checkAll(Case(random, {35, 130, 1061}, transposed));
+    checkAll(Case(random, {70, 100, 1062}, transposed));
+    checkAll(Case(random, {70, 130, 1062}, transposed));
+    checkAll(Case(random, {64, 197, 66}, transposed));
+    checkAll(Case(random, {7, 70, 2049}, transposed));
+    // more than the longest block of the sum, that of AMX
+    checkAll(Case(random, {20, 70, 2081}, transposed));
+    // more columns than few rows meet at once
+    checkAll(Case(random, {1, 8300, 9}, transposed));
+    checkAll(Case(random, {5, 1700, 11}, transposed));
+    checkAll(Case(random, {7, 900, 13}, transposed));
+    checkAll(Case(random, {16, 800, 31}, transposed));
+  }
 }
 
 TEST_CASE("a gmm without gaps between its rows reads nothing else") {
   Random random(3);
-  for (const Implementation& by : implementations())
-    for (bool transposed : {false, true})
-      for (Shape shape : {Shape{1, 130, 35}, Shape{2, 64, 8}, Shape{3, 5, 7}, Shape{5, 70, 33},
-                          Shape{16, 801, 15}, Shape{19, 67, 41}})
-        checkCase(by, Case(random, shape, transposed, 0, 1));
+  for (bool transposed : {false, true})
+    for (Shape shape : {Shape{1, 130, 35}, Shape{2, 64, 8}, Shape{3, 5, 7}, Shape{5, 70, 33},
+                        Shape{16, 801, 15}, Shape{19, 67, 41}})
+      checkAll(Case(random, shape, transposed, 0, 1));
 }
 
 TEST_CASE("gmm passes NaN and infinities to the elements they belong to and no others") {
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const Implementation& by : implementations())
-    for (bool transposed : {false, true})
-      for (int32_t k : {9, 64, 301}) {
-        Random random(4);
-        Case test(random, {21, 37, k}, transposed);
-        test.a.at(20, k - 1) = toBFloat16(infinity);
-        test.a.at(3, 0) = kBf16NaN;
-        test.a.at(17, k / 2) = toBFloat16(-infinity);
-        (transposed ? test.b.at(36, k - 1) : test.b.at(k - 1, 36)) = toBFloat16(infinity);
-        (transposed ? test.b.at(5, k / 2) : test.b.at(k / 2, 5)) = toBFloat16(0);
-        checkCase(by, test);
-      }
+  for (bool transposed : {false, true})
+    for (int32_t k : {9, 64, 301}) {
+      Random random(4);
+      Case test(random, {21, 37, k}, transposed);
+      test.a.at(20, k - 1) = toBFloat16(infinity);
+      test.a.at(3, 0) = kBf16NaN;
+      test.a.at(17, k / 2) = toBFloat16(-infinity);
+      (transposed ? test.b.at(36, k - 1) : test.b.at(k - 1, 36)) = toBFloat16(infinity);
+      (transposed ? test.b.at(5, k / 2) : test.b.at(k / 2, 5)) = toBFloat16(0);
+      checkAll(test);
+    }
 }
 
 TEST_CASE("every gmm multiplies its sum by alpha before the one rounding") {
   Random random(7);
-  for (const Implementation& by : implementations())
-    for (Shape shape : {Shape{1, 1, 1}, Shape{17, 31, 33}, Shape{33, 130, 1061}, Shape{5, 7, 0}}) {
-      Case test(random, shape, shape.rows == 17);
+  for (Shape shape : {Shape{1, 1, 1}, Shape{17, 31, 33}, Shape{33, 130, 1061}, Shape{5, 7, 0}}) {
+    Case test(random, shape, shape.rows == 17);
+    for (const Implementation& by : implementations()) {
       Bf16Matrix whole = test.output(), half = test.output();
+      test.alpha = 1;
       test.run(by, whole);
       test.alpha = -0.5f;  // a power of two commutes with rounding
       test.run(by, half);
@@ -174,9 +178,10 @@ TEST_CASE("every gmm multiplies its sum by alpha before the one rounding") {
         }
       INFO(by.name << " rows " << shape.rows);
       CHECK(wrong == 0);
-      test.alpha = 0.37f;
-      checkCase(by, test);
     }
+    test.alpha = 0.37f;
+    checkAll(test);
+  }
 }
 
 std::vector<BFloat16> randomBias(Random& random, int32_t n) {
@@ -188,17 +193,15 @@ std::vector<BFloat16> randomBias(Random& random, int32_t n) {
 TEST_CASE(
     "every gmm adds its bias to alpha times the sum, for few and many rows and whole and ragged tiles") {
   Random random(10);
-  for (const Implementation& by : implementations())
-    for (int32_t rows : {0, 1, 3, 4, 7, 16, 17, 50, 130})
-      for (auto [n, k] :
-           {std::pair{1, 1}, {7, 2}, {33, 31}, {64, 64}, {100, 300}, {130, 1061}, {5, 0}, {0, 5}})
-        for (bool transposed : {false, true})
-          for (float alpha : {1.0f, -0.37f}) {
-            Case test(random, {rows, n, k}, transposed);
-            test.alpha = alpha;
-            test.bias = randomBias(random, n);
-            checkCase(by, test);
-          }
+  for (int32_t rows : {0, 1, 3, 4, 7, 16, 17, 50, 130})
+    for (auto [n, k] : {std::pair{1, 1}, {7, 2}, {33, 31}, {64, 64}, {100, 300}, {130, 1061}, {5, 0}, {0, 5}})
+      for (bool transposed : {false, true})
+        for (float alpha : {1.0f, -0.37f}) {
+          Case test(random, {rows, n, k}, transposed);
+          test.alpha = alpha;
+          test.bias = randomBias(random, n);
+          checkAll(test);
+        }
 }
 
 TEST_CASE("a bias is added in fp32 before the one rounding, and a bias of zeros changes no sum") {
@@ -324,6 +327,8 @@ TEST_CASE("gmm gives a row the same bits however many rows are with it") {
         whole.run(by, c);
         Scratch scratch(by.kernels.gmmScratchBytes(91, k));
         for (int32_t rows = 1; rows < 67; ++rows) {
+          // few rows one by one, then those below, at and above the edges of tiles
+          if (rows > 18 && (rows + 1) % 8 > 2) continue;
           INFO(by.name << " rows " << rows << " k " << k << (transposed ? " transposed" : ""));
           Bf16Matrix last = whole.output();
           GmmArgs args = whole.args(last, scratch.data());

@@ -28,8 +28,8 @@ void checkErrors(const Program& program, const Sample& sample, const LayerData& 
 }
 
 TEST_CASE(
-    "a layer and its gradients on 1 to 3 ranks are right, with the same bits for any number of blocks") {
-  for (const int ranks : {1, 2, 3})
+    "a layer and its gradients on 1 and 3 ranks are right, with the same bits for any number of blocks") {
+  for (const int ranks : {1, 3})  // tests/layer:gpu_graphs_test has 2
     for (const bool fused : {true, false}) {
       MoeShape shape = smallShape(ranks);
       shape.fused = fused;

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <limits>
 #include <string>
@@ -72,13 +72,12 @@ TEST_CASE("programs of many shapes verify") {
           }
 }
 
-TEST_CASE("a layer of 64 ranks verifies in less than half a second") {
+TEST_CASE("a layer of 64 ranks verifies in less than half a second of processor time") {
   MoeShape shape{64, 256, 8, 7168, 2048, 4096, 24, 128, 32, 8, 256, 256};
   TaskProgram program = buildMoeProgram(shape);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const auto verified = verify(std::move(program));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  CHECK(seconds.count() < 0.5);
+  CHECK(std::clock() - start < CLOCKS_PER_SEC / 2);
   INFO((verified ? std::string() : verified.error().message));
   CHECK(verified.ok());
 }

@@ -18,7 +18,7 @@ from processes import Process, await_true
 
 RANKS = 4
 KILLS = 20
-NOTICED = 2.0  # seconds until survivors of a death must have ended; in most rounds, because the machine may be busy
+NOTICED = 2.0  # seconds until survivors of a death must have ended in most rounds; or as long as the ranks took to start
 LATEST = 15.0  # in every round: still less than any limit of a wait
 FOREVER = ["--repeat", "1000000"]
 
@@ -85,10 +85,12 @@ def killed(scene):
     """kill -9 of a rank at random moments of a step: the others report which rank died and what they waited for."""
     random.seed(4)
     waiting = running = 0
-    times = []
+    times, starts = [], []
     for kill in range(KILLS):
+        began = time.monotonic()
         ranks = scene.start_ranks(*FOREVER)
         await_steps(ranks)
+        starts.append(time.monotonic() - began)
         time.sleep(random.uniform(0, 0.02))
         victim = kill % RANKS
         ranks[victim].signal(signal.SIGKILL)
@@ -106,7 +108,7 @@ def killed(scene):
         scene.check_nothing_left()
     print(f"{KILLS} kills: {waiting} survivors were waiting for the dead rank or for what it held up, {running} were not")
     assert waiting > running
-    assert sorted(times)[KILLS // 2] < NOTICED, times
+    assert sorted(times)[KILLS // 2] < max(NOTICED, sorted(starts)[KILLS // 2]), (times, starts)
 
 
 def killed_early(scene):

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <ctime>
 
 #include "compiler/target/target.h"
 #include "tests/compiler/analysis/cost/problem_parts.h"
@@ -136,13 +136,13 @@ TEST_CASE("decisions give the time and the next best, for the program and for ea
   CHECK(choice.decisions.back().node == "gate_up_weight_grad");
 }
 
-TEST_CASE("the same input gives the same choice, in a small part of a second") {
+TEST_CASE("the same input gives the same choice, in less than two seconds of processor time") {
   const CostProblem problem = layer(7168, 2048, {.mesh = {64}, .experts = 256, .topK = 8, .tokens = 4096});
   Expectation zipf;
   zipf.exponent = 1.2;
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   const SizeChoice choice = choose(problem, {}, zipf);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+  CHECK(std::clock() - begin < 2 * CLOCKS_PER_SEC);
   CHECK(choice.decisions == choose(problem, {}, zipf).decisions);
 }
 

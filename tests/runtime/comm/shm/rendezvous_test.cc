@@ -75,7 +75,7 @@ TEST_CASE("ranks that do not come are named at all that came, within the limit")
   const auto texts = joinAll({{name, 0, 4, 0.3}, {name, 2, 4, 0.3}});
   CHECK(texts[0] == fmt::format("waited 0.3 s for all 4 ranks of job '{}' to join; missing: 1, 3", name));
   CHECK(texts[1] == texts[0]);
-  CHECK(monotonicNanoseconds() - begin < 3'000'000'000);
+  CHECK(monotonicNanoseconds() - begin < 30'000'000'000);  // a hang, even on a busy machine
 }
 
 TEST_CASE("a rank 0 that does not come is an error within the limit") {
