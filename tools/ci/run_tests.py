@@ -116,7 +116,7 @@ def bazel_test(title, targets, options=()):
     print(f"== {title}", flush=True)
     handle, events = tempfile.mkstemp(suffix=".json")
     os.close(handle)
-    command = ["bazel", "test", "--keep_going", "--color=no", "--curses=no", "--noshow_progress",
+    command = ["bazel", "test", "--build_tests_only", "--keep_going", "--color=no", "--curses=no", "--noshow_progress",
                "--build_event_json_file=" + events, *options, "--", *targets]
     code = subprocess.call(command, stdin=subprocess.DEVNULL)
     status, logs = read_events(events)
@@ -207,7 +207,7 @@ PARTS = {
     # before all tests, which build the same files with those libraries: this leaves bazel-bin as users expect it
     "without-libraries": Part(lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
                               10, ("third_party/", "runtime/comm/", "ops/torch/")),
-    "fast": Part(lambda: bazel_test("all tests", without(["//..."], read_left_out("fast")), ["--build_tests_only"])),
+    "fast": Part(lambda: bazel_test("all tests", without(["//..."], read_left_out("fast")))),
     "asan": Part(lambda: bazel_test("runtime and ops under ASan+UBSan", without(RUNTIME_TESTS, read_left_out("asan")), ASAN)),
     "tsan": Part(lambda: bazel_test("executors under TSan", without(EXECUTOR_TESTS, read_left_out("tsan")),
                                     ["--config=tsan", *THREADS_ONLY])),
