@@ -332,8 +332,8 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
   static_assert(Source::kRowsAtOnce % Unit::kMr == 0);
   auto* const a = reinterpret_cast<Element*>(scratch);
   auto* const wide = reinterpret_cast<Element*>(scratch + Layout::kABytes + Layout::kBBytes);
-  auto* const tiles = reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes +
-                                                            Layout::kWideBytes);
+  auto* const tiles =
+      reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes + Layout::kWideBytes);
   const int32_t n = block.n, k = block.k;
   const bool oneBlock = block.k0 == 0 && block.last, onePart = oneBlock && k <= Unit::kKPart;
   const int32_t groups = (block.rows + Unit::kMr - 1) / Unit::kMr;

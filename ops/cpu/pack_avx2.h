@@ -1,5 +1,5 @@
-// Packing for the AVX2 units: a is widened to fp32, with the rows of a group side by side (offsetInA); b stays
-// bf16, which takes half of the memory, and is widened before or while it is multiplied.
+// Packing for the AVX2 units: a is widened to fp32, with the rows of a group side by side (offsetInA); b
+// stays bf16, which takes half of the memory, and is widened before or while it is multiplied.
 //
 // B packed: [k][kNr]. Of 16 columns there are 8 pairs: the lower half of pair j is column j, the upper half
 // column 8 + j. Of 8 more there are the numbers in order. Columns beyond the matrix are zero. Internal
@@ -118,7 +118,8 @@ struct PackAvx2 {
 
   // 8 elements of 4 rows.
   static void copySquare(const BFloat16* from, int64_t ld, float* to) {
-    const __m128i row[4] = {eightAt(from), eightAt(from + ld), eightAt(from + 2 * ld), eightAt(from + 3 * ld)};
+    const __m128i row[4] = {eightAt(from), eightAt(from + ld), eightAt(from + 2 * ld),
+                            eightAt(from + 3 * ld)};
     const __m128i first[2] = {_mm_unpacklo_epi16(row[0], row[1]), _mm_unpackhi_epi16(row[0], row[1])};
     const __m128i second[2] = {_mm_unpacklo_epi16(row[2], row[3]), _mm_unpackhi_epi16(row[2], row[3])};
     unroll<2>([&](auto h) SLUICE_UNROLLED {

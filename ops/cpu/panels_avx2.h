@@ -1,7 +1,8 @@
 // Products of packed panels with AVX2: tiles of kRowsOfTile rows and kVectorsOfTile vectors of columns, in 12
-// accumulators. A step of the sum is 12 multiply-adds and, with one load per row and per vector, few other
-// instructions: a core whose other hardware thread belongs to somebody else issues three per cycle, so that
-// every instruction counts (docs/performance.md, "Without AVX-512").
+// accumulators. Every kWordsPerFetch words of the sum something is prefetched. A step of the sum is 12
+// multiply-adds and, with one load per row and per vector, few other instructions: a core whose other hardware
+// thread belongs to somebody else issues three per cycle, so that every instruction counts
+// (docs/performance.md, "Without AVX-512").
 //
 // The members of a Dot: Element, optionally PanelElement, Sum, kKc, kAStride and kKUnit of the unit (a word
 // of 4 bytes of a has kKUnit elements), optionally kInterleavesA; Vector, of 8 sums; Column, 8 columns of so
@@ -20,7 +21,7 @@
 namespace sluice::ops {
 namespace {
 
-template <class Dot, int32_t kRowsOfTile, int32_t kVectorsOfTile>
+template <class Dot, int32_t kRowsOfTile, int32_t kVectorsOfTile, int32_t kWordsPerFetch = 32>
 struct PanelsAvx2 : Dot {
   using Dot::kAStride;
   using typename Dot::Element;
@@ -29,7 +30,7 @@ struct PanelsAvx2 : Dot {
   static constexpr int32_t kNr = 8 * kVectorsOfTile;
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
-  static constexpr int32_t kFetchEvery = 32 * Dot::kKUnit;
+  static constexpr int32_t kFetchEvery = kWordsPerFetch * Dot::kKUnit;
 
   // B: the elements of the panel.
   template <class B>
@@ -41,7 +42,6 @@ struct PanelsAvx2 : Dot {
 
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
-  static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
   static constexpr int32_t kWordsPerTurn = 4;  // of a loop whose counting takes instructions, too
   static constexpr int32_t kNextRow = kInterleavesA<Dot> ? kWord : kAStride;
   static constexpr int32_t kNextWord = kInterleavesA<Dot> ? kMr * kWord : kWord;
@@ -67,14 +67,15 @@ struct PanelsAvx2 : Dot {
     Dot::loadColumns(b, column);
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       const auto row = Dot::broadcast(a + i.value * kNextRow);
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED { Dot::add(sum[i.value][v.value], column[v.value], row); });
+      unroll<kVectors>([&](auto v)
+                           SLUICE_UNROLLED { Dot::add(sum[i.value][v.value], column[v.value], row); });
     });
   }
 
   // Prefetches the sums of the next group of rows, which follow these ones in the second cache level or
   // beyond, in the last steps: before, the panel would displace them.
   static void fetchNextTile(const Sum* tile, int32_t wordsLeft) {
-    constexpr int32_t kFetches = 2, kLines = kMr * kNr * 4 / kLineBytes / kFetches;
+    constexpr int32_t kFetches = 64 / kWordsPerFetch, kLines = kMr * kNr * 4 / kLineBytes / kFetches;
     if (wordsLeft > kFetches * kWordsPerFetch) return;
     const int32_t later = (wordsLeft - 1) / kWordsPerFetch;
     const char* const from = reinterpret_cast<const char*>(tile + kMr * kNr) + later * kLines * kLineBytes;
@@ -99,9 +100,8 @@ struct PanelsAvx2 : Dot {
       const int32_t here = smaller(kWordsPerFetch, words - w), rest = here % kWordsPerTurn;
       w += here;
       for (const B* const end = b + (here - rest) * kWord * kNr; b != end;) {
-        unroll<kWordsPerTurn>([&](auto u) SLUICE_UNROLLED {
-          step(a + u.value * kNextWord, b + u.value * kWord * kNr, sum);
-        });
+        unroll<kWordsPerTurn>(
+            [&](auto u) SLUICE_UNROLLED { step(a + u.value * kNextWord, b + u.value * kWord * kNr, sum); });
         a += kWordsPerTurn * kNextWord;
         b += kWordsPerTurn * kWord * kNr;
       }

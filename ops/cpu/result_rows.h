@@ -60,8 +60,8 @@ Lines linesOf(const T* matrix, int64_t ld, int32_t row, int32_t rows, int32_t co
 // The memory of `cols` columns from `col` on, which begin at `from` in the first of `rows` rows, except for
 // the lines that they share with the columns before: those were prefetched with these columns.
 template <class T>
-Lines linesOfColumns(const T* from, int64_t ld, int32_t rows, int32_t col, int32_t cols,
-                     RowIndex index = {}, int32_t row = 0) {
+Lines linesOfColumns(const T* from, int64_t ld, int32_t rows, int32_t col, int32_t cols, RowIndex index = {},
+                     int32_t row = 0) {
   constexpr int32_t kInLine = kLineBytes / static_cast<int32_t>(sizeof(T)) * kPerElement<T>;
   const int32_t shared = (kInLine - col % kInLine) % kInLine;
   if (shared >= cols) return {};

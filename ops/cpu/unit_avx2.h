@@ -42,8 +42,8 @@ struct DotAvx2 {
   SLUICE_UNROLLED static void add(Vector& sum, Column column, Vector row) { multiplyAdd(sum, row, column); }
 };
 
-template <int32_t kRows, int32_t kVectors>
-struct WideningAvx2 : PanelsAvx2<DotAvx2, kRows, kVectors> {
+template <int32_t kRows, int32_t kVectors, int32_t kWordsPerFetch>
+struct WideningAvx2 : PanelsAvx2<DotAvx2, kRows, kVectors, kWordsPerFetch> {
   // Where more groups use a panel, widening it takes less time than it saves.
   static constexpr int32_t kGroupsToWiden = 8;
 
@@ -59,12 +59,12 @@ struct WideningAvx2 : PanelsAvx2<DotAvx2, kRows, kVectors> {
 
 // The unit of products of many rows: a step of 4 rows and 3 vectors takes 19 instructions, of 6 rows and 2
 // vectors 20.
-struct UnitAvx2 : WideningAvx2<4, 3> {
+struct UnitAvx2 : WideningAvx2<4, 3, 32> {
   static constexpr int32_t kFewKc = 64;
 };
 
 // The unit of few rows, and of gradients, whose rows of a tile are whole cache lines.
-struct NarrowUnitAvx2 : WideningAvx2<6, 2> {
+struct NarrowUnitAvx2 : WideningAvx2<6, 2, 64> {
   using Square = SquareAvx2;
   static constexpr int32_t kFewKc = 64;
 

@@ -40,7 +40,8 @@ struct DotCodesAvx2 {
 };
 
 using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2<512, 512>, 6, 2>;
-using UnitAvx2Groups = PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>, 6, 2>;  // room for sums of a row
+using UnitAvx2Groups =
+    PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>, 6, 2>;  // room for sums of a row
 
 }  // namespace
 }  // namespace sluice::ops

@@ -183,8 +183,7 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
         const int32_t count = smaller(Plain::kColumnsAtOnce, rows - i);
         packedPart(roundA, args.scalesA, this->a + r * args.a.ld + row + i, args.a.ld, {r, row + i}, length,
                    count, rounded, kMostDown);
-        Pack::transposeScaled(rounded, kMostDown, nullptr, count, length,
-                              dst + offsetInA<Unit>(i, r - k0));
+        Pack::transposeScaled(rounded, kMostDown, nullptr, count, length, dst + offsetInA<Unit>(i, r - k0));
       }
     }
   }

@@ -120,6 +120,8 @@ TEST_CASE("targets are looked for in order, and a path is taken as it is") {
 TEST_CASE("native is the model that was measured for a processor, and cpu where there is none") {
   const std::vector<std::string> none;
   CHECK(targetFor("AuthenticAMD 26 2", none)->name == "zen5");
+  CHECK(targetFor("AuthenticAMD 25 33", none)->name == "zen3");
+  CHECK(targetFor("AuthenticAMD 25 17", none)->name == "cpu");
   CHECK(targetFor("AuthenticAMD 265 2", none)->name == "cpu");
   CHECK(targetFor("GenuineIntel 6 143", none)->name == "cpu");
   CHECK(targetFor("", none)->name == "cpu");
@@ -165,9 +167,9 @@ TEST_CASE("all files of the folder targets are inside of the program, and a file
 TEST_CASE("an unknown target lists those there are") {
   const std::vector<std::string> folders = {"nowhere", "targets"};
   CHECK_THAT(loadTarget("gpu", folders).error().message,
-             Contains("unknown target 'gpu', available: ascend910b, cpu, h200, zen5, or native"));
+             Contains("unknown target 'gpu', available: ascend910b, cpu, h200, zen3, zen5, or native"));
   CHECK_THAT(loadTarget("gpu", {}).error().message,
-             Contains("available: ascend910b, cpu, h200, zen5, or native"));
+             Contains("available: ascend910b, cpu, h200, zen3, zen5, or native"));
   CHECK_THAT(loadTarget("../targets/cpu", folders).error().message, Contains("unknown target"));
   CHECK_THAT(loadTarget("missing.json", folders).error().message,
              Contains("missing.json: error: no such target file"));
