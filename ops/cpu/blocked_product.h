@@ -259,10 +259,11 @@ bool streams(const Unit& unit, int32_t groups) {
 
 // Whether sums may leave a Unit's registers for the result, without a tile in between.
 template <class Unit, class Source>
-constexpr bool kHasResultTiles = requires(Unit& unit, const Source& source, Ahead& ahead) {
-  unit.multiplyToResult(nullptr, nullptr, 0, true, nullptr, ResultTile<float, true>{}, ahead);
-  source.hasResultTiles();
-};
+constexpr bool kHasResultTiles =
+    requires(Unit& unit, const Source& source, const PanelElement<Unit>* b, Ahead& ahead) {
+      unit.multiplyToResult(nullptr, b, 0, true, nullptr, ResultTile<float, true>{}, ahead);
+      source.hasResultTiles();
+    };
 template <class Unit, class Source>
 bool hasResultTiles(const Source& source) {
   if constexpr (kHasResultTiles<Unit, Source>)
@@ -421,10 +422,60 @@ int32_t sumOfBlock(const Source& source, int32_t rows, int32_t k) {
   return rows <= 2 * Unit::kMr && hasRoomForA && source.readyB(0, 0) != nullptr ? k : Unit::kKc;
 }
 
+// The largest sum of which eight panels have room where one part of a panel has.
+template <class Unit>
+constexpr int32_t kMaxShortSum = Unit::kKPart / 8;
+
+// A product with a short sum takes as long as writing its result, which memory does fastest in long runs. So
+// each group of rows multiplies a whole strip of panels before the next group:
+//
+//   for strips of panels that have room where one part of a panel has
+//     pack and widen the panels
+//     for groups of kMr rows: pack a; for panels of the strip: the result += or = a group * b panel
+template <class Unit, class Source>
+void shortSumProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
+  using Layout = ScratchLayout<Unit>;
+  using Element = typename Unit::Element;
+  Unit unit;
+  auto* const memory = static_cast<std::byte*>(scratch);
+  auto* const a = reinterpret_cast<Element*>(memory);
+  auto* const narrow = reinterpret_cast<PanelElement<Unit>*>(memory + Layout::kABytes);
+  auto* const wide = reinterpret_cast<Element*>(memory + Layout::kABytes + Layout::kBBytes);
+  auto* const tile =
+      reinterpret_cast<typename Unit::Sum*>(memory + Layout::kABytes + Layout::kBBytes + Layout::kWideBytes);
+  Ahead nothing;  // the processor prefetches runs by itself
+  const int32_t strip = Unit::kKPart / k * Unit::kNr;
+  for (int32_t begin = 0; begin < n; begin += strip) {
+    const int32_t end = smaller(n, begin + strip);
+    const auto panel = [&](int32_t col) { return wide + int64_t{col - begin} * k; };
+    for (int32_t col = begin; col < end; col += Unit::kNr) {
+      source.packB(col, smaller(Unit::kNr, n - col), 0, k, narrow, nullptr);
+      Unit::widen(narrow, k, panel(col));
+    }
+    for (int32_t row = 0; row < m; row += Unit::kMr) {
+      const int32_t rows = smaller(Unit::kMr, m - row);
+      source.packA(row, rows, 0, k, a);
+      for (int32_t col = begin; col < end; col += Unit::kNr) {
+        const int32_t cols = smaller(Unit::kNr, n - col);
+        const Element* const b = panel(col);
+        if (rows == Unit::kMr && cols == Unit::kNr) {
+          multiplyToResult(unit, source, a, b, k, true, tile, row, col, nothing);
+          continue;
+        }
+        unit.multiply(a, b, k, rows, cols, true, tile, nothing);
+        source.store(row, rows, col, cols, tile);
+      }
+    }
+  }
+}
+
 // c[m, n] = a[m, k] * b[k, n]; with k == 0 it stores zeros.
 template <class Unit, class Source>
 void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return;
+  if constexpr (kWidens<Unit> && kHasResultTiles<Unit, Source>)
+    if (k > 0 && k <= kMaxShortSum<Unit> && source.hasResultTiles())
+      return shortSumProduct<Unit>(source, m, n, k, scratch);
   Unit unit = unitFor<Unit>(source);
   using Layout = ScratchLayout<Unit>;
   auto* const memory = static_cast<std::byte*>(scratch);

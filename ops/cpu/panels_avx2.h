@@ -1,7 +1,7 @@
 // Products of packed panels with AVX2: tiles of kRowsOfTile rows and kVectorsOfTile vectors of columns, in 12
 // accumulators. Every kWordsPerFetch words of the sum something is prefetched. A step of the sum is 12
-// multiply-adds and, with one load per row and per vector, few other instructions: a core whose other hardware
-// thread belongs to somebody else issues three per cycle, so that every instruction counts
+// multiply-adds and, with one load per row and per vector, few other instructions: a core whose other
+// hardware thread belongs to somebody else issues three per cycle, so that every instruction counts
 // (docs/performance.md, "Without AVX-512").
 //
 // The members of a Dot: Element, optionally PanelElement, Sum, kKc, kAStride and kKUnit of the unit (a word
@@ -26,6 +26,7 @@ struct PanelsAvx2 : Dot {
   using Dot::kAStride;
   using typename Dot::Element;
   using typename Dot::Sum;
+  using typename Dot::Vector;
   static constexpr int32_t kMr = kRowsOfTile;
   static constexpr int32_t kNr = 8 * kVectorsOfTile;
   static constexpr int32_t kMc = 384;
@@ -40,12 +41,20 @@ struct PanelsAvx2 : Dot {
     kBySize<B>[size](a, b, (k + kWord - 1) / kWord, first, tile, ahead);
   }
 
+  // For rows of tiles that are whole cache lines.
+  template <class B>
+  static void multiplyToResult(const Element* a, const B* b, int32_t k, bool first, const Sum* tile,
+                               const ResultTile<float, true>& result, Ahead& ahead)
+    requires(kNr * sizeof(Sum) % kLineBytes == 0 && __is_same(Vector, __m256))
+  {
+    first ? whole<true>(a, b, k, tile, result, ahead) : whole<false>(a, b, k, tile, result, ahead);
+  }
+
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerTurn = 4;  // of a loop whose counting takes instructions, too
   static constexpr int32_t kNextRow = kInterleavesA<Dot> ? kWord : kAStride;
   static constexpr int32_t kNextWord = kInterleavesA<Dot> ? kMr * kWord : kWord;
-  using Vector = typename Dot::Vector;
 
   template <class B>
   struct Functions {
@@ -82,18 +91,10 @@ struct PanelsAvx2 : Dot {
     unroll<kLines>([&](auto line) SLUICE_UNROLLED { fetchNear(from + line.value * kLineBytes); });
   }
 
+  // sum += a * b over all words.
   template <int kRows, int kVectors, class B>
-  SLUICE_NOT_INLINED static void sized(const Element* a, const B* b, int32_t words, bool first, Sum* tile,
-                                       Ahead& ahead) {
-    // No branch: the first sums are zeros, whatever is in memory.
-    const __m256i kept = _mm256_set1_epi32(first ? 0 : -1);
-    Vector sum[kRows][kVectors];
-    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        const auto* const before = reinterpret_cast<const __m256i*>(tile + i.value * kNr + v.value * 8);
-        sum[i.value][v.value] = (Vector)_mm256_and_si256(_mm256_loadu_si256(before), kept);
-      });
-    });
+  SLUICE_UNROLLED static void addWords(const Element* a, const B* b, int32_t words, const Sum* tile,
+                                       Ahead& ahead, Vector (&sum)[kRows][kVectors]) {
     for (int32_t w = 0; w < words;) {
       if (ahead.hasLines()) ahead.fetch();
       fetchNextTile(tile, words - w);
@@ -107,9 +108,49 @@ struct PanelsAvx2 : Dot {
       }
       for (int32_t u = 0; u < rest; ++u, a += kNextWord, b += kWord * kNr) step(a, b, sum);
     }
+  }
+
+  // The sums of a tile; zeros, whatever is in memory, if `kept` is zero.
+  template <int kRows, int kVectors>
+  SLUICE_UNROLLED static void load(const Sum* tile, __m256i kept, Vector (&sum)[kRows][kVectors]) {
+    unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+        const auto* const before = reinterpret_cast<const __m256i*>(tile + i.value * kNr + v.value * 8);
+        sum[i.value][v.value] = (Vector)_mm256_and_si256(_mm256_loadu_si256(before), kept);
+      });
+    });
+  }
+
+  template <int kRows, int kVectors, class B>
+  SLUICE_NOT_INLINED static void sized(const Element* a, const B* b, int32_t words, bool first, Sum* tile,
+                                       Ahead& ahead) {
+    Vector sum[kRows][kVectors];
+    load(tile, _mm256_set1_epi32(first ? 0 : -1), sum);
+    addWords(a, b, words, tile, ahead, sum);
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
         __builtin_memcpy(tile + i.value * kNr + v.value * 8, &sum[i.value][v.value], 32);
+      });
+    });
+  }
+
+  // The result is not a copy: that would wait until all stores before it are in the caches.
+  template <bool kFirst, class B>
+  SLUICE_NOT_INLINED static void whole(const Element* a, const B* b, int32_t words, const Sum* tile,
+                                       const ResultTile<float, true>& result, Ahead& ahead) {
+    __m256 sum[kMr][kVectorsOfTile] = {};
+    if constexpr (!kFirst) load(tile, _mm256_set1_epi32(-1), sum);
+    addWords(a, b, words, tile, ahead, sum);
+    const __m256 alpha = _mm256_set1_ps(result.alpha);
+    unroll<kMr>([&](auto i) SLUICE_UNROLLED {
+      float* const to = result.data + i.value * result.ld;
+      unroll<kVectorsOfTile>([&](auto v) SLUICE_UNROLLED {
+        __m256 x = sum[i.value][v.value];
+        if (result.alpha != 1) x = _mm256_mul_ps(x, alpha);
+        if (result.adds)
+          _mm256_storeu_ps(to + v.value * 8, _mm256_add_ps(_mm256_loadu_ps(to + v.value * 8), x));
+        else
+          _mm256_stream_ps(to + v.value * 8, x);
       });
     });
   }

@@ -80,7 +80,7 @@ struct WeightGradSource {
     const int64_t at = row * args.c.ld + col;
     if (narrow == nullptr)
       multiply(ResultTile<float, true>{wide + at, args.c.ld, args.alpha, args.accumulate});
-    else
+    else if constexpr (kLinesOfBf16)
       multiply(ResultTile<BFloat16, true>{narrow + at, args.c.ld, args.alpha, false});
   }
 
