@@ -160,9 +160,8 @@ TEST_CASE("every gmm_weight_grad that accumulates adds the product to what was t
   Random random(6);
   for (const Implementation& by : implementations())
     for (bool scaled : {false, true})
-      for (Shape shape :
-           {Shape{1, 1, 1}, Shape{17, 33, 31}, Shape{31, 20, 150}, Shape{33, 65, 130}, Shape{1061, 37, 70},
-            Shape{64, 200, 40}}) {
+      for (Shape shape : {Shape{1, 1, 1}, Shape{17, 33, 31}, Shape{31, 20, 150}, Shape{33, 65, 130},
+                          Shape{1061, 37, 70}, Shape{64, 200, 40}}) {
         INFO(by.name << " rows " << shape.rows << " m " << shape.m << " n " << shape.n);
         const Case test(random, shape, scaled);
         F32Matrix product = test.output(), sum = test.output(), want = test.output();
@@ -309,8 +308,8 @@ TEST_CASE(
     "gmm_weight_grad gives the same bits in lines of the cache as in rows across them, and writes no more") {
   Random random(10);
   for (const Implementation& by : implementations())
-    for (Shape shape : {Shape{0, 7, 64}, Shape{4, 13, 208}, Shape{29, 23, 208}, Shape{33, 21, 96},
-                        Shape{517, 200, 130}}) {
+    for (Shape shape :
+         {Shape{0, 7, 64}, Shape{4, 13, 208}, Shape{29, 23, 208}, Shape{33, 21, 96}, Shape{517, 200, 130}}) {
       INFO(by.name << " rows " << shape.rows << " m " << shape.m << " n " << shape.n);
       const Case test(random, shape, true);
       F32Matrix across = test.output();
