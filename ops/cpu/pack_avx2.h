@@ -1,5 +1,5 @@
-// Packing for the AVX2 units: a is widened to fp32, with the rows of a group side by side (offsetInA); b stays
-// bf16, which takes half of the memory, and is widened before or while it is multiplied.
+// Packing for the AVX2 units: a is widened to fp32, with the rows of a group side by side (offsetInA); b
+// stays bf16, which takes half of the memory, and is widened before or while it is multiplied.
 //
 // B packed: [k][kNr]. Of 16 columns there are 8 pairs: the lower half of pair j is column j, the upper half
 // column 8 + j. Of 8 more there are the numbers in order. Columns beyond the matrix are zero. Internal
@@ -93,7 +93,7 @@ struct PackAvx2 {
         rows[j] = pairsOf(eightAt(from + j * stride), eightAt(from + (kEight + j) * stride));
       transposePairs(rows);
       for (int32_t i = 0; i < kEight; ++i) store(dst + i * kNr, rows[i]);
-      if constexpr (kHasThird) transposeEight(from + 16 * stride, stride, dst + 16);
+      if constexpr (kHasThird) transposeEight(from + 16 * stride, stride * 2, dst + 16, kNr * 2);
     }
   }
 
@@ -118,7 +118,8 @@ struct PackAvx2 {
 
   // 8 elements of 4 rows.
   static void copySquare(const BFloat16* from, int64_t ld, float* to) {
-    const __m128i row[4] = {eightAt(from), eightAt(from + ld), eightAt(from + 2 * ld), eightAt(from + 3 * ld)};
+    const __m128i row[4] = {eightAt(from), eightAt(from + ld), eightAt(from + 2 * ld),
+                            eightAt(from + 3 * ld)};
     const __m128i first[2] = {_mm_unpacklo_epi16(row[0], row[1]), _mm_unpackhi_epi16(row[0], row[1])};
     const __m128i second[2] = {_mm_unpacklo_epi16(row[2], row[3]), _mm_unpackhi_epi16(row[2], row[3])};
     unroll<2>([&](auto h) SLUICE_UNROLLED {
@@ -126,25 +127,6 @@ struct PackAvx2 {
       _mm256_storeu_ps(to + h.value * 16, widened(_mm_unpacklo_epi32(x, y)));
       _mm256_storeu_ps(to + h.value * 16 + 8, widened(_mm_unpackhi_epi32(x, y)));
     });
-  }
-
-  // 8 columns of a panel: dst[r][j] = from[j][r].
-  static void transposeEight(const BFloat16* from, int64_t stride, BFloat16* dst) {
-    __m128i x[8], y[8];
-    for (int32_t j = 0; j < 8; ++j) x[j] = eightAt(from + j * stride);
-    for (int32_t j = 0; j < 4; ++j) {
-      y[2 * j] = _mm_unpacklo_epi16(x[2 * j], x[2 * j + 1]);
-      y[2 * j + 1] = _mm_unpackhi_epi16(x[2 * j], x[2 * j + 1]);
-    }
-    for (int32_t q = 0; q < 2; ++q)  // elements 4 h and 4 h + 2 of columns 4 q to 4 q + 3, h < 2
-      for (int32_t h = 0; h < 2; ++h) {
-        x[4 * h + q] = _mm_unpacklo_epi32(y[4 * q + h], y[4 * q + 2 + h]);
-        x[4 * h + 2 + q] = _mm_unpackhi_epi32(y[4 * q + h], y[4 * q + 2 + h]);
-      }
-    for (int32_t r = 0; r < 4; ++r) {
-      storeEight(dst + 2 * r * kNr, _mm_unpacklo_epi64(x[2 * r], x[2 * r + 1]));
-      storeEight(dst + (2 * r + 1) * kNr, _mm_unpackhi_epi64(x[2 * r], x[2 * r + 1]));
-    }
   }
 
   static __m256i pairsOf(__m128i lower, __m128i upper) {
