@@ -4,8 +4,9 @@
 // Packed part of a: in each row the codes of its stretches one after another, each padded to kKUnit elements,
 // and from kSumsAt on the sum of the codes of each, an int32. Packed part of b: the panels of its stretches,
 // then their scales [stretch][kNr] in fp32, or [stretch][2][kNr] with zeros. In memory that lasts, two
-// elements of a panel share a byte, and pads of stretches are left out. Internal linkage: see
-// blocked_product.h.
+// elements of a panel share a byte, and pads of stretches are left out; a unit that multiplies by this form
+// (`Codes::Packed`) may have rows of a in another form of the same size (Packed::copyRows). Internal linkage:
+// see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -171,8 +172,7 @@ struct GroupsSource {
     for (int32_t at = 0; at < k; at += stretches.length) {
       const int32_t length = smaller(stretches.length, k - at);
       const int8_t* const from = a + row * args.a.ld + k0 + at;
-      Pack::copyRows(from, args.a.ld, rows, length,
-                     dst + at / stretches.length * Unit::padded(stretches.length));
+      copyRows(from, rows, length, dst + at / stretches.length * Unit::padded(stretches.length));
       for (int32_t i = 0; i < rows; ++i) {
         int32_t sum = 0;
         for (int32_t j = 0; j < length; ++j) sum += from[i * args.a.ld + j];
@@ -212,9 +212,18 @@ struct GroupsSource {
   }
 
  private:
-  // With more rows than one tile has it is better to take b apart once.
+  // With more rows than a tile has, AVX-512 takes less time if it expands b once; AVX2 does not, because
+  // products of 8 bits save more instructions than that.
+  static constexpr bool kMultipliesAnyRowsPacked = requires { Codes::Packed::kTakesAnyRows; };
   bool multipliesPacked() const {
-    return Unit::kMultipliesPacked && args.packedB != nullptr && args.rows <= Unit::kMr;
+    return Unit::kMultipliesPacked && args.packedB != nullptr &&
+           (kMultipliesAnyRowsPacked || args.rows <= Unit::kMr);
+  }
+  // Packs rows of a for the unit that multiplies them.
+  void copyRows(const int8_t* from, int32_t rows, int32_t k, Element* dst) const {
+    if constexpr (requires { &Codes::Packed::copyRows; })
+      if (multipliesPacked()) return Codes::Packed::copyRows(from, args.a.ld, rows, k, dst);
+    Pack::copyRows(from, args.a.ld, rows, k, dst);
   }
   const uint8_t* packed(int32_t col, int32_t k0) const {
     return static_cast<const uint8_t*>(args.packedB) + PackedGroups<Unit>{stretches}.offset(col, k0, args.k);

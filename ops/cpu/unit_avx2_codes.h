@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/cpu/nibbles_avx2.h"
 #include "ops/cpu/panels_avx2.h"
 #include "ops/cpu/unroll.h"
 
@@ -42,8 +43,11 @@ struct DotCodesAvx2 {
 };
 
 using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2<512, 512>, 6, 2>;
-using UnitAvx2Groups =
-    PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>, 6, 2>;  // room for sums of a row
+
+struct UnitAvx2Groups
+    : PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>, 6, 2> {  // room for sums of a row
+  using Packed = NibblesAvx2<kAStride>;
+};
 
 }  // namespace
 }  // namespace sluice::ops
