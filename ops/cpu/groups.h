@@ -4,8 +4,9 @@
 // Packed part of a: in each row the codes of its stretches one after another, each padded to kKUnit elements,
 // and from kSumsAt on the sum of the codes of each, an int32. Packed part of b: the panels of its stretches,
 // then their scales [stretch][kNr] in fp32, or [stretch][2][kNr] with zeros. In memory that lasts, two
-// elements of a panel share a byte, and pads of stretches are left out. Internal linkage: see
-// blocked_product.h.
+// elements of a panel share a byte, and pads of stretches are left out; a unit that multiplies by this form
+// (`Codes::Packed`) may have rows of a in another form of the same size (Packed::copyRows). Internal linkage:
+// see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,7 @@ struct Stretches {
 template <class Codes>
 struct UnitGroups {
   using Element = typename Codes::Element;
+  using PanelElement = ops::PanelElement<Codes>;
   using Sum = float;
   static constexpr int32_t kMr = Codes::kMr;
   static constexpr int32_t kNr = Codes::kNr;
@@ -47,7 +49,7 @@ struct UnitGroups {
   // each stretch is padded to 64 at most, and packers write squares of 64
   static constexpr int64_t kPanelElements = int64_t{kMostStretches + 1} * 64 * kNr;
   static constexpr int64_t kScalesBytes = int64_t{kMostStretches} * 2 * kNr * 4;
-  static constexpr int64_t kPanelBytes = kPanelElements * sizeof(Element) + kScalesBytes;
+  static constexpr int64_t kPanelBytes = kPanelElements * sizeof(PanelElement) + kScalesBytes;
   static constexpr bool kMultipliesPacked = requires { typename Codes::Packed; };
 
   // `fromPacked`: panels of b are in the form that lasts, which `Codes::Packed` multiplies by.
@@ -62,15 +64,15 @@ struct UnitGroups {
       return false;
   }
 
-  void multiply(const Element* a, const Element* b, int32_t k, int32_t rows, int32_t cols, bool first,
+  void multiply(const Element* a, const PanelElement* b, int32_t k, int32_t rows, int32_t cols, bool first,
                 float* tile, Ahead& ahead) {
     if (first) __builtin_memset(tile, 0, sizeof(float) * static_cast<size_t>(rows * kNr));
     if constexpr (kMultipliesPacked)
       if (fromPacked_) {
         typename Codes::Packed packed;
         const int64_t bytes = roundUp(k, 32) * kNr / 2;
-        return multiplyBy(packed, a, b, stretches_.length * kNr / 2, b + bytes / sizeof(Element), k, rows,
-                          cols, tile, ahead);
+        return multiplyBy(packed, a, b, stretches_.length * kNr / 2, b + bytes / sizeof(PanelElement), k,
+                          rows, cols, tile, ahead);
       }
     multiplyBy(codes_, a, b, padded(stretches_.length) * kNr, b + kPanelElements, k, rows, cols, tile, ahead);
   }
@@ -78,8 +80,9 @@ struct UnitGroups {
  private:
   // `step`: from one stretch of b to the next.
   template <class By>
-  void multiplyBy(By& by, const Element* a, const Element* b, int32_t step, const Element* scalesOfB,
-                  int32_t k, int32_t rows, int32_t cols, float* tile, Ahead& ahead) {
+  void multiplyBy(By& by, const Element* a, const PanelElement* b, int32_t step,
+                  const PanelElement* scalesOfB, int32_t k, int32_t rows, int32_t cols, float* tile,
+                  Ahead& ahead) {
     const auto* scales = reinterpret_cast<const float*>(scalesOfB);
     const auto* sumsOfA = reinterpret_cast<const char*>(a + Codes::kSumsAt);
     alignas(64) int32_t sums[kMr * kNr];
@@ -135,6 +138,7 @@ template <class Codes, class Pack>
 struct GroupsSource {
   using Unit = UnitGroups<Codes>;
   using Element = typename Unit::Element;
+  using Panel = PanelElement<Unit>;
   static constexpr int32_t kNr = Unit::kNr;
   const GmmArgs& args;
   const Stretches stretches;
@@ -148,8 +152,8 @@ struct GroupsSource {
   }
 
   Unit unit() const { return Unit(stretches, multipliesPacked()); }
-  const Element* readyB(int32_t col, int32_t k0) const {
-    return multipliesPacked() ? reinterpret_cast<const Element*>(packed(col, k0)) : nullptr;
+  const Panel* readyB(int32_t col, int32_t k0) const {
+    return multipliesPacked() ? reinterpret_cast<const Panel*>(packed(col, k0)) : nullptr;
   }
   Lines linesB(int32_t col, int32_t k0) const {
     if (!multipliesPacked()) return {};  // packB() fetches
@@ -168,8 +172,7 @@ struct GroupsSource {
     for (int32_t at = 0; at < k; at += stretches.length) {
       const int32_t length = smaller(stretches.length, k - at);
       const int8_t* const from = a + row * args.a.ld + k0 + at;
-      Pack::copyRows(from, args.a.ld, rows, length,
-                     dst + at / stretches.length * Unit::padded(stretches.length));
+      copyRows(from, rows, length, dst + at / stretches.length * Unit::padded(stretches.length));
       for (int32_t i = 0; i < rows; ++i) {
         int32_t sum = 0;
         for (int32_t j = 0; j < length; ++j) sum += from[i * args.a.ld + j];
@@ -180,7 +183,7 @@ struct GroupsSource {
     }
   }
 
-  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst, const Nibbles*) const {
+  void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const Nibbles*) const {
     if (args.packedB != nullptr) return expandPanel(col, k0, k, dst);
     panelOf(col, cols, k0, k, dst);
     copyScales(col, cols, k0, k, reinterpret_cast<float*>(dst + Unit::kPanelElements));
@@ -195,7 +198,7 @@ struct GroupsSource {
   }
 
   // Both parts of the panel in the form that lasts, of codes that were made by panelOf().
-  void keepPanel(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* panel, std::byte* packed) const {
+  void keepPanel(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* panel, std::byte* packed) const {
     __builtin_memset(panel, 0, static_cast<size_t>(Unit::kPanelBytes));
     panelOf(col, cols, k0, k, panel);
     for (int32_t at = 0; at < k; at += stretches.length, panel += Unit::padded(stretches.length) * kNr) {
@@ -209,9 +212,18 @@ struct GroupsSource {
   }
 
  private:
-  // With more rows than one tile has it is better to take b apart once.
+  // With more rows than a tile has, AVX-512 takes less time if it expands b once; AVX2 does not, because
+  // products of 8 bits save more instructions than that.
+  static constexpr bool kMultipliesAnyRowsPacked = requires { Codes::Packed::kTakesAnyRows; };
   bool multipliesPacked() const {
-    return Unit::kMultipliesPacked && args.packedB != nullptr && args.rows <= Unit::kMr;
+    return Unit::kMultipliesPacked && args.packedB != nullptr &&
+           (kMultipliesAnyRowsPacked || args.rows <= Unit::kMr);
+  }
+  // Packs rows of a for the unit that multiplies them.
+  void copyRows(const int8_t* from, int32_t rows, int32_t k, Element* dst) const {
+    if constexpr (requires { &Codes::Packed::copyRows; })
+      if (multipliesPacked()) return Codes::Packed::copyRows(from, args.a.ld, rows, k, dst);
+    Pack::copyRows(from, args.a.ld, rows, k, dst);
   }
   const uint8_t* packed(int32_t col, int32_t k0) const {
     return static_cast<const uint8_t*>(args.packedB) + PackedGroups<Unit>{stretches}.offset(col, k0, args.k);
@@ -221,7 +233,7 @@ struct GroupsSource {
   static_assert(32 * kNr % (2 * kRun) == 0);
   static constexpr int32_t kAhead = 4096;  // bytes
 
-  void panelOf(int32_t col, int32_t cols, int32_t k0, int32_t k, Element* dst) const {
+  void panelOf(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst) const {
     constexpr int32_t kPart = 64;
     int8_t codes[kPart * kNr];
     for (int32_t at = 0; at < k; at += stretches.length, dst += Unit::padded(stretches.length) * kNr)
@@ -255,9 +267,9 @@ struct GroupsSource {
       }
   }
 
-  void expandPanel(int32_t col, int32_t k0, int32_t k, Element* dst) const {
+  void expandPanel(int32_t col, int32_t k0, int32_t k, Panel* dst) const {
     const uint8_t* from = packed(col, k0);
-    Element* to = dst;
+    Panel* to = dst;
     for (int32_t at = 0; at < k; at += stretches.length, to += Unit::padded(stretches.length) * kNr) {
       const int64_t elements = roundUp(smaller(stretches.length, k - at), 32) * kNr;
       for (int64_t i = 0; i < elements; i += 2 * kRun, from += kRun) {
@@ -269,9 +281,9 @@ struct GroupsSource {
                      static_cast<size_t>(PackedGroups<Unit>{stretches}.scalesBytes(stretches.count(k))));
   }
 
-  static void split(const uint8_t* __restrict from, Element* __restrict to) {
-    for (int32_t j = 0; j < kRun; ++j) to[j] = static_cast<Element>(from[j] & 15);
-    for (int32_t j = 0; j < kRun; ++j) to[kRun + j] = static_cast<Element>(from[j] >> 4);
+  static void split(const uint8_t* __restrict from, Panel* __restrict to) {
+    for (int32_t j = 0; j < kRun; ++j) to[j] = static_cast<Panel>(from[j] & 15);
+    for (int32_t j = 0; j < kRun; ++j) to[kRun + j] = static_cast<Panel>(from[j] >> 4);
   }
 };
 
@@ -303,7 +315,7 @@ void packGroupsBy(const PackWeightArgs& args) {
   for (int32_t col = 0; col < args.n; col += Unit::kNr)
     for (int32_t k0 = 0; k0 < args.k; k0 += Unit::kKPart)
       source.keepPanel(col, smaller(Unit::kNr, args.n - col), k0, smaller(Unit::kKPart, args.k - k0),
-                       reinterpret_cast<typename Unit::Element*>(panel),
+                       reinterpret_cast<PanelElement<Unit>*>(panel),
                        static_cast<std::byte*>(args.packed) + layout.offset(col, k0, args.k));
 }
 

@@ -93,7 +93,7 @@ struct PackAvx2 {
         rows[j] = pairsOf(eightAt(from + j * stride), eightAt(from + (kEight + j) * stride));
       transposePairs(rows);
       for (int32_t i = 0; i < kEight; ++i) store(dst + i * kNr, rows[i]);
-      if constexpr (kHasThird) transposeEight(from + 16 * stride, stride, dst + 16);
+      if constexpr (kHasThird) transposeEight(from + 16 * stride, stride * 2, dst + 16, kNr * 2);
     }
   }
 
@@ -127,25 +127,6 @@ struct PackAvx2 {
       _mm256_storeu_ps(to + h.value * 16, widened(_mm_unpacklo_epi32(x, y)));
       _mm256_storeu_ps(to + h.value * 16 + 8, widened(_mm_unpackhi_epi32(x, y)));
     });
-  }
-
-  // 8 columns of a panel: dst[r][j] = from[j][r].
-  static void transposeEight(const BFloat16* from, int64_t stride, BFloat16* dst) {
-    __m128i x[8], y[8];
-    for (int32_t j = 0; j < 8; ++j) x[j] = eightAt(from + j * stride);
-    for (int32_t j = 0; j < 4; ++j) {
-      y[2 * j] = _mm_unpacklo_epi16(x[2 * j], x[2 * j + 1]);
-      y[2 * j + 1] = _mm_unpackhi_epi16(x[2 * j], x[2 * j + 1]);
-    }
-    for (int32_t q = 0; q < 2; ++q)  // elements 4 h and 4 h + 2 of columns 4 q to 4 q + 3, h < 2
-      for (int32_t h = 0; h < 2; ++h) {
-        x[4 * h + q] = _mm_unpacklo_epi32(y[4 * q + h], y[4 * q + 2 + h]);
-        x[4 * h + 2 + q] = _mm_unpackhi_epi32(y[4 * q + h], y[4 * q + 2 + h]);
-      }
-    for (int32_t r = 0; r < 4; ++r) {
-      storeEight(dst + 2 * r * kNr, _mm_unpacklo_epi64(x[2 * r], x[2 * r + 1]));
-      storeEight(dst + (2 * r + 1) * kNr, _mm_unpackhi_epi64(x[2 * r], x[2 * r + 1]));
-    }
   }
 
   static __m256i pairsOf(__m128i lower, __m128i upper) {

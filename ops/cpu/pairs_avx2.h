@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+
 #include "ops/cpu/unroll.h"
 #include "runtime/base/dtype.h"
 
@@ -51,6 +53,32 @@ SLUICE_UNROLLED inline void transposePairs(__m256i (&x)[8]) {
     const __m256i low = _mm256_permute2x128_si256(x[c], x[4 + c], 0x20);
     x[4 + c] = _mm256_permute2x128_si256(x[c], x[4 + c], 0x31);
     x[c] = low;
+  }
+}
+
+// Element r of row j of 8 x 8 elements of 16 bits goes to element j of row r. Rows begin `fromStride` and
+// `toStride` bytes apart.
+inline void transposeEight(const void* from, int64_t fromStride, void* to, int64_t toStride) {
+  const auto* const source = static_cast<const char*>(from);
+  auto* const result = static_cast<char*>(to);
+  __m128i x[8], y[8];
+  for (int j = 0; j < 8; ++j)
+    x[j] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + j * fromStride));
+  for (int j = 0; j < 4; ++j) {
+    y[2 * j] = _mm_unpacklo_epi16(x[2 * j], x[2 * j + 1]);
+    y[2 * j + 1] = _mm_unpackhi_epi16(x[2 * j], x[2 * j + 1]);
+  }
+  for (int q = 0; q < 2; ++q)  // elements 4 h and 4 h + 2 of rows 4 q to 4 q + 3, h < 2
+    for (int h = 0; h < 2; ++h) {
+      x[4 * h + q] = _mm_unpacklo_epi32(y[4 * q + h], y[4 * q + 2 + h]);
+      x[4 * h + 2 + q] = _mm_unpackhi_epi32(y[4 * q + h], y[4 * q + 2 + h]);
+    }
+  const auto store = [&](int r, __m128i row) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(result + r * toStride), row);
+  };
+  for (int r = 0; r < 4; ++r) {
+    store(2 * r, _mm_unpacklo_epi64(x[2 * r], x[2 * r + 1]));
+    store(2 * r + 1, _mm_unpackhi_epi64(x[2 * r], x[2 * r + 1]));
   }
 }
 

@@ -29,10 +29,10 @@ std::vector<float> randomNumbers(Random& random, int64_t count, float least, flo
 class Weight {
  public:
   Weight(Random& random, int32_t high, int32_t wide, int32_t blockRows, int32_t blockColumns, bool hasZeros,
-         bool hasScales = true)
+         bool hasScales = true, uint8_t setBits = 0)
       : codes_(high, (wide + 1) / 2, (wide + 1) / 2 + 1, 99, false) {
     for (int64_t i = 0; i < high; ++i)
-      for (int64_t j = 0; j < (wide + 1) / 2; ++j) codes_.at(i, j) = static_cast<uint8_t>(random());
+      for (int64_t j = 0; j < (wide + 1) / 2; ++j) codes_.at(i, j) = static_cast<uint8_t>(random() | setBits);
     const int32_t across = (wide + 3) / blockColumns + 1;
     const int64_t blocks = int64_t{(high + 1) / blockRows + 1} * across;
     scale_ = randomNumbers(random, blocks, 0.001F, 0.01F);
@@ -115,46 +115,67 @@ constexpr GroupsShape kGroups[] = {
     {{1, 2, 6}, 6},       {{31, 62, 254}, 254},
 };
 
+void checkGroups(Random& random, const GroupsShape& of, const Matrix<int8_t>& a, const Weight& weight,
+                 bool transposed) {
+  const auto& [s, group] = of;
+  const std::vector<float> rowScale = randomNumbers(random, s.rows, 0.001F, 0.01F);
+  std::vector<BFloat16> bias(static_cast<size_t>(s.n));
+  for (BFloat16& value : bias) value = toBFloat16(uniform(random, -1, 1));
+  // along the sum, groups begin with the operand
+  BlockScales scales = weight.scales();
+  (transposed ? scales.firstColumn : scales.firstRow) = 0;
+  GmmArgs args{.a = {a.data(), a.ld()},
+               .b = weight.operand(),
+               .c = {},
+               .rows = s.rows,
+               .n = s.n,
+               .k = s.k,
+               .transposeB = transposed,
+               .scratch = nullptr,
+               .alpha = 0.5F,
+               .bias = s.rows % 2 != 0 ? bias.data() : nullptr,
+               .rowScale = rowScale.data(),
+               .scaleB = scales};
+  Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true);
+  groupsReference(args, a, weight, group, want);
+  for (const Implementation& by : implementations())
+    for (const bool packed : {false, true}) {
+      INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << " group " << group
+                   << (transposed ? " transposed" : "") << (weight.hasZeros() ? " zeros" : "")
+                   << (weight.scales().data != nullptr ? "" : " without scales")
+                   << (packed ? " packed" : ""));
+      Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
+      args.c = {c.data(), c.ld()};
+      run(by, args, packed);
+      CHECK(c.sameBits(want));
+      CHECK(c.gapsAreUntouched());
+    }
+}
+
 TEST_CASE("products of codes in groups have the same bits, whatever multiplies them") {
   Random random(1);
-  for (const auto& [s, group] : kGroups)
+  for (const GroupsShape& of : kGroups)
     for (const bool transposed : {false, true})
       for (const auto& [hasZeros, hasScales] : {std::pair{false, true}, {true, true}, {false, false}}) {
+        const auto& [s, group] = of;
         const Matrix<int8_t> a = randomRows(random, s.rows, s.k);
-        Weight weight(random, transposed ? s.n : s.k, transposed ? s.k : s.n, transposed ? 1 : group,
-                      transposed ? group : 1, hasZeros, hasScales);
-        const std::vector<float> rowScale = randomNumbers(random, s.rows, 0.001F, 0.01F);
-        std::vector<BFloat16> bias(static_cast<size_t>(s.n));
-        for (BFloat16& value : bias) value = toBFloat16(uniform(random, -1, 1));
-        // along the sum, groups begin with the operand
-        BlockScales scales = weight.scales();
-        (transposed ? scales.firstColumn : scales.firstRow) = 0;
-        GmmArgs args{.a = {a.data(), a.ld()},
-                     .b = weight.operand(),
-                     .c = {},
-                     .rows = s.rows,
-                     .n = s.n,
-                     .k = s.k,
-                     .transposeB = transposed,
-                     .scratch = nullptr,
-                     .alpha = 0.5F,
-                     .bias = s.rows % 2 != 0 ? bias.data() : nullptr,
-                     .rowScale = rowScale.data(),
-                     .scaleB = scales};
-        Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true);
-        groupsReference(args, a, weight, group, want);
-        for (const Implementation& by : implementations())
-          for (const bool packed : {false, true}) {
-            INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << " group " << group
-                         << (transposed ? " transposed" : "") << (hasZeros ? " zeros" : "")
-                         << (hasScales ? "" : " without scales") << (packed ? " packed" : ""));
-            Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
-            args.c = {c.data(), c.ld()};
-            run(by, args, packed);
-            CHECK(c.sameBits(want));
-            CHECK(c.gapsAreUntouched());
-          }
+        const Weight weight(random, transposed ? s.n : s.k, transposed ? s.k : s.n, transposed ? 1 : group,
+                            transposed ? group : 1, hasZeros, hasScales);
+        checkGroups(random, of, a, weight, transposed);
       }
+}
+
+TEST_CASE("the largest sums of groups are exact") {
+  Random random(3);
+  for (const GroupsShape& of : {GroupsShape{{1, 18, 96}, 32}, {{7, 34, 512}, 256}, {{3, 16, 38}, 38}})
+    for (const int8_t code : {int8_t{-128}, int8_t{127}}) {
+      const auto& [s, group] = of;
+      Matrix<int8_t> a(s.rows, s.k, s.k + 3, 99, false);
+      for (int64_t r = 0; r < s.rows; ++r)
+        for (int64_t c = 0; c < s.k; ++c) a.at(r, c) = code;
+      const Weight weight(random, s.n, s.k, 1, group, true, true, 0xFF);  // all codes are 15
+      checkGroups(random, of, a, weight, true);
+    }
 }
 
 void checkDecoded(Random& random, const Shape& s, bool transposed, int32_t blockRows, int32_t blockColumns,
