@@ -5,7 +5,7 @@ usage: run_tests.py [--all | --within MINUTES [--began SECONDS] | PART...]    pa
 
 --within runs the style checks and QUICK, then each other part for which there is time: first the parts that files changed in
 the last 20 commits concern. A part of QUICK may take twice that time, and is skipped where even that is too little: a machine
-on which all tests take 55 minutes runs no sanitizers, and says so. --began is the time of the start, in seconds since the epoch, if it was before this one.
+on which all tests take an hour runs no sanitizers, and says so. --began is the time of the start, in seconds since the epoch, if it was before this one.
 
 The counts are the test cases that Catch2 and lit report in the test logs. A target whose log has no such totals, or
 that does not build, counts as one.
@@ -209,9 +209,9 @@ PARTS = {
     "without-libraries": Part(lambda: bazel_test("without optional libraries", OPTIONAL_TESTS, WITHOUT),
                               10, ("third_party/", "runtime/comm/", "ops/torch/")),
     "fast": Part(lambda: bazel_test("all tests", without(["//..."], read_left_out("fast")))),
-    "asan": Part(lambda: bazel_test("runtime and ops under ASan+UBSan", without(RUNTIME_TESTS, read_left_out("asan")), ASAN), 35),
+    "asan": Part(lambda: bazel_test("runtime and ops under ASan+UBSan", without(RUNTIME_TESTS, read_left_out("asan")), ASAN), 45),
     "tsan": Part(lambda: bazel_test("executors under TSan", without(EXECUTOR_TESTS, read_left_out("tsan")),
-                                    ["--config=tsan", *THREADS_ONLY]), 15),
+                                    ["--config=tsan", *THREADS_ONLY]), 20),
     "avx2": Part(lambda: bazel_test("PyTorch with AVX2 and without oneDNN", TORCH_TESTS, ["--config=avx2"]),
                  15, ("ops/", "tests/torch/")),
     "left-out": Part(run_left_out, 25, ("tests/", "tools/soak")),
