@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The C interface of Sluice: load a program, make a context for each rank, bind tensors, run entries.
  *
  *   sluice_program* program;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C++ interface of Sluice: the objects of sluice.h as values that free themselves, and errors as
 // exceptions.
 //

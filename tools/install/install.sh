@@ -42,6 +42,7 @@ trap 'rm -f "$filled" "$pending"' EXIT  # when it is interrupted, too
 # put, with @MAJOR@ and @MINOR@ filled in
 put_filled() { sed "s/@MAJOR@/$major/g; s/@MINOR@/$minor/g" "$1" > "$filled"; put 644 "$filled" "$2"; }
 
+put 644 LICENSE share/doc/sluice/LICENSE
 put 644 "$header" include/sluice.h
 put 644 "${header}pp" include/sluice.hpp
 put 755 runtime/api/libsluice.so "lib/libsluice.so.$major.$minor"

@@ -15,7 +15,7 @@ number() { sed -n "s/^#define SLUICE_ABI_$1 //p" "$prefix/include/sluice.h"; }
 version=$(number MAJOR).$(number MINOR)
 for path in include/sluice.h include/sluice.hpp lib/libsluice.so lib/libsluice.so.1 "lib/libsluice.so.$version" bin/sluice bin/sluice-bench \
             bin/sluice-mpi bin/sluice-opt bin/sluicec share/sluice/targets/cpu.json \
-            share/sluice/graphs/moe_ffn/train.json share/sluice/graphs/linear/column_parallel.json; do
+            share/sluice/graphs/moe_ffn/train.json share/sluice/graphs/linear/column_parallel.json share/doc/sluice/LICENSE; do
   [ -f "$prefix/$path" ] || fail "$path is not there"
 done
 [ "$(readlink "$prefix/lib/libsluice.so.1")" = "libsluice.so.$version" ] || fail "the name of the library is no link"
