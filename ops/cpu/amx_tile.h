@@ -102,11 +102,11 @@ class TileUnit {
       for (int k = 0; k < 16; ++k) {
         const __m256i a = _mm256_set1_epi32(static_cast<int32_t>(left[m][k]));
         const __m256i b0 = wordsAt(right[k]), b1 = wordsAt(right[k] + 8);
-        const __m256 evenA = evenOf(a), oddA = oddOf(a);
-        even0 = flushed(_mm256_fmadd_ps(evenA, evenOf(b0), even0));
-        odd0 = flushed(_mm256_fmadd_ps(oddA, oddOf(b0), odd0));
-        even1 = flushed(_mm256_fmadd_ps(evenA, evenOf(b1), even1));
-        odd1 = flushed(_mm256_fmadd_ps(oddA, oddOf(b1), odd1));
+        const __m256 evenA = evenNumbers(a), oddA = oddNumbers(a);
+        even0 = flushed(_mm256_fmadd_ps(evenA, evenNumbers(b0), even0));
+        odd0 = flushed(_mm256_fmadd_ps(oddA, oddNumbers(b0), odd0));
+        even1 = flushed(_mm256_fmadd_ps(evenA, evenNumbers(b1), even1));
+        odd1 = flushed(_mm256_fmadd_ps(oddA, oddNumbers(b1), odd1));
       }
       addTo(sum[m], flushed(_mm256_add_ps(even0, odd0)));
       addTo(sum[m] + 8, flushed(_mm256_add_ps(even1, odd1)));
@@ -130,10 +130,10 @@ class TileUnit {
   static SLUICE_UNIT_AVX2_INLINE __m256i wordsAt(const uint32_t* words) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
   }
-  static SLUICE_UNIT_AVX2_INLINE __m256 evenOf(__m256i pairs) {
+  static SLUICE_UNIT_AVX2_INLINE __m256 evenNumbers(__m256i pairs) {
     return flushed(_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)));
   }
-  static SLUICE_UNIT_AVX2_INLINE __m256 oddOf(__m256i pairs) {
+  static SLUICE_UNIT_AVX2_INLINE __m256 oddNumbers(__m256i pairs) {
     return flushed(_mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(~0xffff))));
   }
   static SLUICE_UNIT_AVX2_INLINE void addTo(uint32_t* sum, __m256 x) {
