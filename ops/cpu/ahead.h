@@ -83,6 +83,16 @@ struct Ahead {
 // The same, of a Unit that also prefetches the panel itself, as it reads that.
 struct AheadInPanel : Ahead {};
 
+// What a Unit with AVX2 prefetches as it reads kBytes at `from` of a panel: the bytes that it reads soon,
+// once, in the order of memory.
+template <int32_t kBytes>
+SLUICE_UNROLLED inline void fetchInPanel(const void* from) {
+  constexpr int32_t kPanelBytesAhead = 4096;
+  unroll<kBytes / kLineBytes>([&](auto line) SLUICE_UNROLLED {
+    fetchNear(static_cast<const char*>(from) + kPanelBytesAhead + line.value * kLineBytes);
+  });
+}
+
 // The same, of a Unit that also packs the next panel.
 template <class NextPanel>
 struct AheadPacking : Ahead {

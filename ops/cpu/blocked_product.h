@@ -198,6 +198,7 @@ struct ScratchLayout {
   static constexpr int64_t kBBytes = (requires { typename Unit::NextPanel; } ? 2 : 1) * kPanelBytes;
   static constexpr int64_t kWideBytes = wideBytes<Unit>();
   static constexpr int64_t kTileSums = int64_t{Unit::kMr} * Unit::kNr;
+  static constexpr int64_t kWideAt = kABytes + kBBytes, kTilesAt = kWideAt + kWideBytes;
   static_assert(sizeof(typename Unit::Sum) == 4 && Unit::kKc % Unit::kKPart == 0);
   static_assert(kABytes % 64 == 0 && kPanelBytes % 64 == 0 && kWideBytes % 64 == 0 &&
                 Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
@@ -207,7 +208,21 @@ struct ScratchLayout {
   static size_t bytes(int32_t n, int32_t k) {
     const int64_t panels = k > Unit::kKc && n > 0 ? roundUp(n, Unit::kNr) / Unit::kNr : 1;
     const int64_t tiles = k > Unit::kKPart ? panels * (Unit::kMc / Unit::kMr) : 1;
-    return static_cast<size_t>(kABytes + kBBytes + kWideBytes + tiles * kTileSums * 4);
+    return static_cast<size_t>(kTilesAt + tiles * kTileSums * 4);
+  }
+
+  // The parts of the scratch, in their order.
+  static typename Unit::Element* packedA(std::byte* scratch) {
+    return reinterpret_cast<typename Unit::Element*>(scratch);
+  }
+  static PanelElement<Unit>* panels(std::byte* scratch) {
+    return reinterpret_cast<PanelElement<Unit>*>(scratch + kABytes);
+  }
+  static typename Unit::Element* widePanels(std::byte* scratch) {
+    return reinterpret_cast<typename Unit::Element*>(scratch + kWideAt);
+  }
+  static typename Unit::Sum* tiles(std::byte* scratch) {
+    return reinterpret_cast<typename Unit::Sum*>(scratch + kTilesAt);
   }
 };
 
@@ -331,10 +346,8 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
   using Layout = ScratchLayout<Unit>;
   using Element = typename Unit::Element;
   static_assert(Source::kRowsAtOnce % Unit::kMr == 0);
-  auto* const a = reinterpret_cast<Element*>(scratch);
-  auto* const wide = reinterpret_cast<Element*>(scratch + Layout::kABytes + Layout::kBBytes);
-  auto* const tiles =
-      reinterpret_cast<typename Unit::Sum*>(scratch + Layout::kABytes + Layout::kBBytes + Layout::kWideBytes);
+  Element *const a = Layout::packedA(scratch), *const wide = Layout::widePanels(scratch);
+  auto* const tiles = Layout::tiles(scratch);
   const int32_t n = block.n, k = block.k;
   const bool oneBlock = block.k0 == 0 && block.last, onePart = oneBlock && k <= Unit::kKPart;
   const int32_t groups = (block.rows + Unit::kMr - 1) / Unit::kMr;
@@ -344,10 +357,12 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
   const bool toResult = k > 0 && hasResultTiles<Unit>(source);
   for (int32_t col = 0, panel = 0; col < n; col += Unit::kNr, ++panel) {
     const int32_t cols = columnsFrom<Unit>(source, col, n);
-    int32_t at = 0;
+    int32_t end = 0;
     do {
-      const int32_t length = smaller(Unit::kKPart, k - at), calls = groups * (length / Unit::kFetchEvery);
-      const PanelPart here = {col, block.k0 + at}, after = partAfter<Unit>(block, col, at + length);
+      const int32_t at = end, length = smaller(Unit::kKPart, k - at);
+      const int32_t calls = groups * (length / Unit::kFetchEvery);
+      end = at + length;
+      const PanelPart here = {col, block.k0 + at}, after = partAfter<Unit>(block, col, end);
       const auto* const ready = source.readyB(col, here.k0);
       if (ready == nullptr && room.packed != here && length > 0)
         source.packB(col, cols, here.k0, length, room.now, nullptr);
@@ -360,7 +375,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
                 a + at / Unit::kKPart * partOfA,
                 tiles + panel * panelStride,
                 tileStride,
-                toResult && block.last && at + length >= k};
+                toResult && block.last && end >= k};
       };
       const auto part = partWith(ready == nullptr ? room.now : ready);
       if constexpr (kPacksAhead<Unit, Source>) {
@@ -373,7 +388,6 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
               {source.sourceB(after.col, after.k0), source.strideB(), next, transposed, room.next, calls}};
           multiplyPart(unit, source, block, part, ahead);
           room.goOnWith(after);
-          at += length;
           continue;
         }
       }
@@ -381,7 +395,6 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         if (ready != nullptr && Unit::fetchesPanel(block.rows)) {
           AheadInPanel ahead;
           multiplyPart(unit, source, block, part, ahead);
-          at += length;
           continue;
         }
       Ahead ahead;
@@ -395,12 +408,10 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         if (groups >= Unit::kGroupsToWiden) {
           Unit::widen(part.b, length, wide);
           multiplyPart(unit, source, block, partWith(static_cast<const Element*>(wide)), ahead);
-          at += length;
           continue;
         }
       multiplyPart(unit, source, block, part, ahead);
-      at += length;
-    } while (at < k);
+    } while (end < k);
   }
 }
 
@@ -438,11 +449,9 @@ void shortSumProduct(const Source& source, int32_t m, int32_t n, int32_t k, void
   using Element = typename Unit::Element;
   Unit unit;
   auto* const memory = static_cast<std::byte*>(scratch);
-  auto* const a = reinterpret_cast<Element*>(memory);
-  auto* const narrow = reinterpret_cast<PanelElement<Unit>*>(memory + Layout::kABytes);
-  auto* const wide = reinterpret_cast<Element*>(memory + Layout::kABytes + Layout::kBBytes);
-  auto* const tile =
-      reinterpret_cast<typename Unit::Sum*>(memory + Layout::kABytes + Layout::kBBytes + Layout::kWideBytes);
+  Element *const a = Layout::packedA(memory), *const wide = Layout::widePanels(memory);
+  auto* const narrow = Layout::panels(memory);
+  auto* const tile = Layout::tiles(memory);
   Ahead nothing;  // the processor prefetches runs by itself
   const int32_t strip = Unit::kKPart / k * Unit::kNr;
   for (int32_t begin = 0; begin < n; begin += strip) {
@@ -479,7 +488,7 @@ void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
   Unit unit = unitFor<Unit>(source);
   using Layout = ScratchLayout<Unit>;
   auto* const memory = static_cast<std::byte*>(scratch);
-  auto* const panels = reinterpret_cast<PanelElement<Unit>*>(memory + Layout::kABytes);
+  auto* const panels = Layout::panels(memory);
   PanelRoom<PanelElement<Unit>> room = {
       panels, panels + (Layout::kBBytes - Layout::kPanelBytes) / sizeof *panels, {}};
   const int32_t blocks = (m - 1) / Unit::kMc + 1;

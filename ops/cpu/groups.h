@@ -2,11 +2,14 @@
 // stretches of a group, which are added up in fp32 in order, so that all units give the same bits.
 //
 // Packed part of a: in each row the codes of its stretches one after another, each padded to kKUnit elements,
-// and from kSumsAt on the sum of the codes of each, an int32. Packed part of b: the panels of its stretches,
-// then their scales [stretch][kNr] in fp32, or [stretch][2][kNr] with zeros. In memory that lasts, two
-// elements of a panel share a byte, and pads of stretches are left out; a unit that multiplies by this form
-// (`Codes::Packed`) may have rows of a in another form of the same size (Packed::copyRows). Internal linkage:
-// see blocked_product.h.
+// and from kSumsAt on an int32 for each stretch: the sum of its codes, times kHalf if there are no zeros.
+// Packed part of b: the panels of its stretches, then their scales [stretch][kNr] in fp32, or
+// [stretch][2][kNr] with zeros. In memory that lasts, two elements of a panel share a byte, and pads of
+// stretches are left out.
+//
+// The unit of codes multiplies one stretch; `Codes::Packed`, if present, multiplies it in the form that
+// lasts. Or it has fetchesPanel(rows) of blocked_product.h and multiplyGroups(part, rows, first, tile,
+// ahead), which is multiply() there with both forms of b. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +34,16 @@ struct Stretches {
   int32_t count(int32_t k) const { return k > 0 ? (k - 1) / length + 1 : 0; }
 };
 
+// A packed part of the sum of a tile.
+struct GroupsPart {
+  const int8_t* a;
+  const int8_t* b;
+  const float* scales;
+  int32_t k, stretch;
+  bool hasZeros;
+  bool isPacked;  // b is in the form that lasts
+};
+
 // By a unit of codes that neither shifts them nor needs more room in rows of a than `Codes::kSumsAt`.
 template <class Codes>
 struct UnitGroups {
@@ -40,8 +53,10 @@ struct UnitGroups {
   static constexpr int32_t kMr = Codes::kMr;
   static constexpr int32_t kNr = Codes::kNr;
   static constexpr int32_t kMc = Codes::kMc;
-  static constexpr int32_t kKPart = kMostStretch;
-  static constexpr int32_t kKc = sizeof(Element) == 1 ? 4 * kKPart : kKPart;
+  static constexpr bool kMultipliesGroups =
+      requires(Ahead& ahead) { Codes::multiplyGroups(GroupsPart(), 0, true, nullptr, ahead); };
+  static constexpr int32_t kKPart = kMultipliesGroups ? Codes::kSumsAt : kMostStretch;
+  static constexpr int32_t kKc = sizeof(Element) == 1 ? 4 * kMostStretch : kKPart;
   static constexpr int32_t kAStride = Codes::kAStride;
   static constexpr int32_t kKUnit = 32;  // the smallest group
   static constexpr int32_t kFetchEvery = smaller(32, Codes::kFetchEvery);
@@ -50,9 +65,12 @@ struct UnitGroups {
   static constexpr int64_t kPanelElements = int64_t{kMostStretches + 1} * 64 * kNr;
   static constexpr int64_t kScalesBytes = int64_t{kMostStretches} * 2 * kNr * 4;
   static constexpr int64_t kPanelBytes = kPanelElements * sizeof(PanelElement) + kScalesBytes;
-  static constexpr bool kMultipliesPacked = requires { typename Codes::Packed; };
+  static constexpr bool kMultipliesPacked = kMultipliesGroups || requires { typename Codes::Packed; };
 
-  // `fromPacked`: panels of b are in the form that lasts, which `Codes::Packed` multiplies by.
+  // In the form that lasts, bytes have an element each of one run of a panel and of the next run.
+  static constexpr int32_t kRun = kMultipliesGroups ? kNr * Codes::kKUnit / 2 : 64;
+
+  // `fromPacked`: panels of b are in the form that lasts.
   UnitGroups(const Stretches& stretches, bool fromPacked) : stretches_(stretches), fromPacked_(fromPacked) {}
 
   static int32_t padded(int32_t length) { return static_cast<int32_t>(roundUp(length, Codes::kKUnit)); }
@@ -64,26 +82,38 @@ struct UnitGroups {
       return false;
   }
 
+  static bool fetchesPanel(int32_t rows)
+    requires(kMultipliesGroups)
+  {
+    return Codes::fetchesPanel(rows);
+  }
+
+  template <class AnyAhead>
   void multiply(const Element* a, const PanelElement* b, int32_t k, int32_t rows, int32_t cols, bool first,
-                float* tile, Ahead& ahead) {
-    if (first) __builtin_memset(tile, 0, sizeof(float) * static_cast<size_t>(rows * kNr));
-    if constexpr (kMultipliesPacked)
-      if (fromPacked_) {
-        typename Codes::Packed packed;
-        const int64_t bytes = roundUp(k, 32) * kNr / 2;
-        return multiplyBy(packed, a, b, stretches_.length * kNr / 2, b + bytes / sizeof(PanelElement), k,
-                          rows, cols, tile, ahead);
-      }
-    multiplyBy(codes_, a, b, padded(stretches_.length) * kNr, b + kPanelElements, k, rows, cols, tile, ahead);
+                float* tile, AnyAhead& ahead) {
+    const int64_t packedBytes = roundUp(k, 32) * kNr / 2;
+    const auto* const scales = reinterpret_cast<const float*>(
+        b + (fromPacked_ ? packedBytes / sizeof(PanelElement) : kPanelElements));
+    if constexpr (kMultipliesGroups) {
+      const bool hasZeros = stretches_.perNumber == 2;
+      Codes::multiplyGroups({a, b, scales, k, stretches_.length, hasZeros, fromPacked_}, rows, first, tile,
+                            ahead);
+    } else {
+      if (first) __builtin_memset(tile, 0, sizeof(float) * static_cast<size_t>(rows * kNr));
+      if constexpr (kMultipliesPacked)
+        if (fromPacked_) {
+          typename Codes::Packed packed;
+          return multiplyBy(packed, a, b, stretches_.length * kNr / 2, scales, k, rows, cols, tile, ahead);
+        }
+      multiplyBy(codes_, a, b, padded(stretches_.length) * kNr, scales, k, rows, cols, tile, ahead);
+    }
   }
 
  private:
   // `step`: from one stretch of b to the next.
   template <class By>
-  void multiplyBy(By& by, const Element* a, const PanelElement* b, int32_t step,
-                  const PanelElement* scalesOfB, int32_t k, int32_t rows, int32_t cols, float* tile,
-                  Ahead& ahead) {
-    const auto* scales = reinterpret_cast<const float*>(scalesOfB);
+  void multiplyBy(By& by, const Element* a, const PanelElement* b, int32_t step, const float* scales,
+                  int32_t k, int32_t rows, int32_t cols, float* tile, Ahead& ahead) {
     const auto* sumsOfA = reinterpret_cast<const char*>(a + Codes::kSumsAt);
     alignas(64) int32_t sums[kMr * kNr];
     for (int32_t at = 0; at < k; at += stretches_.length, sumsOfA += sizeof(int32_t)) {
@@ -91,7 +121,7 @@ struct UnitGroups {
       for (int32_t i = 0; i < rows; ++i) {
         int32_t ofA;
         __builtin_memcpy(&ofA, sumsOfA + i * kAStride * sizeof(Element), sizeof ofA);
-        stretches_.perNumber == 1 ? add(sums + i * kNr, kHalf * ofA, scales, tile + i * kNr)
+        stretches_.perNumber == 1 ? add(sums + i * kNr, ofA, scales, tile + i * kNr)
                                   : add(sums + i * kNr, ofA, scales, scales + kNr, tile + i * kNr);
       }
       a += padded(stretches_.length);
@@ -172,10 +202,12 @@ struct GroupsSource {
     for (int32_t at = 0; at < k; at += stretches.length) {
       const int32_t length = smaller(stretches.length, k - at);
       const int8_t* const from = a + row * args.a.ld + k0 + at;
-      copyRows(from, rows, length, dst + at / stretches.length * Unit::padded(stretches.length));
+      Pack::copyRows(from, args.a.ld, rows, length,
+                     dst + at / stretches.length * Unit::padded(stretches.length));
       for (int32_t i = 0; i < rows; ++i) {
         int32_t sum = 0;
         for (int32_t j = 0; j < length; ++j) sum += from[i * args.a.ld + j];
+        if (stretches.perNumber == 1) sum *= kHalf;
         __builtin_memcpy(reinterpret_cast<char*>(dst + int64_t{i} * Unit::kAStride + Codes::kSumsAt) +
                              at / stretches.length * 4,
                          &sum, 4);
@@ -212,24 +244,17 @@ struct GroupsSource {
   }
 
  private:
-  // With more rows than a tile has, AVX-512 takes less time if it expands b once; AVX2 does not, because
-  // products of 8 bits save more instructions than that.
-  static constexpr bool kMultipliesAnyRowsPacked = requires { Codes::Packed::kTakesAnyRows; };
+  // With more rows than a tile has, a unit that multiplies by one stretch takes less time if it expands b
+  // once.
   bool multipliesPacked() const {
     return Unit::kMultipliesPacked && args.packedB != nullptr &&
-           (kMultipliesAnyRowsPacked || args.rows <= Unit::kMr);
-  }
-  // Packs rows of a for the unit that multiplies them.
-  void copyRows(const int8_t* from, int32_t rows, int32_t k, Element* dst) const {
-    if constexpr (requires { &Codes::Packed::copyRows; })
-      if (multipliesPacked()) return Codes::Packed::copyRows(from, args.a.ld, rows, k, dst);
-    Pack::copyRows(from, args.a.ld, rows, k, dst);
+           (Unit::kMultipliesGroups || args.rows <= Unit::kMr);
   }
   const uint8_t* packed(int32_t col, int32_t k0) const {
     return static_cast<const uint8_t*>(args.packedB) + PackedGroups<Unit>{stretches}.offset(col, k0, args.k);
   }
 
-  static constexpr int32_t kRun = 64;  // elements whose halves share bytes with those of the next run
+  static constexpr int32_t kRun = Unit::kRun;
   static_assert(32 * kNr % (2 * kRun) == 0);
   static constexpr int32_t kAhead = 4096;  // bytes
 

@@ -1,5 +1,5 @@
-// Vectors of bf16 for AVX2: of 8 of them, and of 8 pairs, words of a lower and an upper one; and the
-// multiply-add of fp32. Internal linkage: see blocked_product.h.
+// Vectors of bf16 for AVX2: of 8 of them, and of 8 pairs, words of a lower and an upper one. Internal
+// linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -27,12 +27,6 @@ inline __m256 widened(__m128i bits) {
 inline __m256 lowerOfPairs(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
 inline __m256 upperOfPairs(__m256i pairs) {
   return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
-}
-
-// sum += x * y. In assembly, because g++ 12 otherwise moves sums of unrolled loops between registers and,
-// as there are none left, to memory.
-SLUICE_UNROLLED inline void multiplyAdd(__m256& sum, __m256 x, __m256 y) {
-  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y));
 }
 
 // x[j], word i = x[i], word j.

@@ -34,17 +34,20 @@ struct PanelsAvx2 : Dot {
   static constexpr int32_t kFetchEvery = kWordsPerFetch * Dot::kKUnit;
 
   // B: the elements of the panel.
-  template <class B>
+  template <class B, class AnyAhead>
   static void multiply(const Element* a, const B* b, int32_t k, int32_t rows, int32_t cols, bool first,
-                       Sum* tile, Ahead& ahead) {
+                       Sum* tile, AnyAhead& ahead) {
     const int32_t size = (rows - 1) * kVectorsOfTile + (cols - 1) / 8;
-    kBySize<B>[size](a, b, (k + kWord - 1) / kWord, first, tile, ahead);
+    kBySize<B, AnyAhead>[size](a, b, (k + kWord - 1) / kWord, first, tile, ahead);
   }
 
+  // So few rows read panels in the order of memory (sumOfBlock).
+  static constexpr bool fetchesPanel(int32_t rows) { return rows <= 2 * kMr; }
+
   // For rows of tiles that are whole cache lines.
-  template <class B>
+  template <class B, class AnyAhead>
   static void multiplyToResult(const Element* a, const B* b, int32_t k, bool first, const Sum* tile,
-                               const ResultTile<float, true>& result, Ahead& ahead)
+                               const ResultTile<float, true>& result, AnyAhead& ahead)
     requires(kNr * sizeof(Sum) % kLineBytes == 0 && __is_same(Vector, __m256))
   {
     first ? whole<true>(a, b, k, tile, result, ahead) : whole<false>(a, b, k, tile, result, ahead);
@@ -56,18 +59,18 @@ struct PanelsAvx2 : Dot {
   static constexpr int32_t kNextRow = kInterleavesA<Dot> ? kWord : kAStride;
   static constexpr int32_t kNextWord = kInterleavesA<Dot> ? kMr * kWord : kWord;
 
-  template <class B>
+  template <class B, class AnyAhead>
   struct Functions {
-    void (*at[kMr * kVectorsOfTile])(const Element*, const B*, int32_t, bool, Sum*, Ahead&);
+    void (*at[kMr * kVectorsOfTile])(const Element*, const B*, int32_t, bool, Sum*, AnyAhead&);
     constexpr auto operator[](int32_t size) const { return at[size]; }
   };
-  template <class B, int... kSize>
-  static constexpr Functions<B> functions(std::integer_sequence<int, kSize...>) {
-    return {{sized<kSize / kVectorsOfTile + 1, kSize % kVectorsOfTile + 1, B>...}};
+  template <class B, class AnyAhead, int... kSize>
+  static constexpr Functions<B, AnyAhead> functions(std::integer_sequence<int, kSize...>) {
+    return {{sized<kSize / kVectorsOfTile + 1, kSize % kVectorsOfTile + 1, B, AnyAhead>...}};
   }
-  template <class B>
-  static constexpr Functions<B> kBySize =
-      functions<B>(std::make_integer_sequence<int, kMr * kVectorsOfTile>());
+  template <class B, class AnyAhead>
+  static constexpr Functions<B, AnyAhead> kBySize =
+      functions<B, AnyAhead>(std::make_integer_sequence<int, kMr * kVectorsOfTile>());
 
   // One word of the sum.
   template <int kRows, int kVectors, class B>
@@ -91,20 +94,22 @@ struct PanelsAvx2 : Dot {
     unroll<kLines>([&](auto line) SLUICE_UNROLLED { fetchNear(from + line.value * kLineBytes); });
   }
 
-  // sum += a * b over all words.
-  template <int kRows, int kVectors, class B>
+  // sum += a * b over all words. `tile`: the sums in memory, or null.
+  template <int kRows, int kVectors, class B, class AnyAhead>
   SLUICE_UNROLLED static void addWords(const Element* a, const B* b, int32_t words, const Sum* tile,
-                                       Ahead& ahead, Vector (&sum)[kRows][kVectors]) {
+                                       AnyAhead& ahead, Vector (&sum)[kRows][kVectors]) {
+    constexpr int32_t kTurn = kWordsPerTurn * kWord * kNr;
     for (int32_t w = 0; w < words;) {
       if (ahead.hasLines()) ahead.fetch();
-      fetchNextTile(tile, words - w);
+      if (tile != nullptr) fetchNextTile(tile, words - w);
       const int32_t here = smaller(kWordsPerFetch, words - w), rest = here % kWordsPerTurn;
       w += here;
       for (const B* const end = b + (here - rest) * kWord * kNr; b != end;) {
+        if constexpr (__is_same(AnyAhead, AheadInPanel)) fetchInPanel<kTurn * sizeof(B)>(b);
         unroll<kWordsPerTurn>(
             [&](auto u) SLUICE_UNROLLED { step(a + u.value * kNextWord, b + u.value * kWord * kNr, sum); });
         a += kWordsPerTurn * kNextWord;
-        b += kWordsPerTurn * kWord * kNr;
+        b += kTurn;
       }
       for (int32_t u = 0; u < rest; ++u, a += kNextWord, b += kWord * kNr) step(a, b, sum);
     }
@@ -121,9 +126,9 @@ struct PanelsAvx2 : Dot {
     });
   }
 
-  template <int kRows, int kVectors, class B>
+  template <int kRows, int kVectors, class B, class AnyAhead>
   SLUICE_NOT_INLINED static void sized(const Element* a, const B* b, int32_t words, bool first, Sum* tile,
-                                       Ahead& ahead) {
+                                       AnyAhead& ahead) {
     Vector sum[kRows][kVectors];
     load(tile, _mm256_set1_epi32(first ? 0 : -1), sum);
     addWords(a, b, words, tile, ahead, sum);
@@ -135,12 +140,12 @@ struct PanelsAvx2 : Dot {
   }
 
   // The result is not a copy: that would wait until all stores before it are in the caches.
-  template <bool kFirst, class B>
+  template <bool kFirst, class B, class AnyAhead>
   SLUICE_NOT_INLINED static void whole(const Element* a, const B* b, int32_t words, const Sum* tile,
-                                       const ResultTile<float, true>& result, Ahead& ahead) {
+                                       const ResultTile<float, true>& result, AnyAhead& ahead) {
     __m256 sum[kMr][kVectorsOfTile] = {};
     if constexpr (!kFirst) load(tile, _mm256_set1_epi32(-1), sum);
-    addWords(a, b, words, tile, ahead, sum);
+    addWords(a, b, words, kFirst ? nullptr : tile, ahead, sum);
     const __m256 alpha = _mm256_set1_ps(result.alpha);
     unroll<kMr>([&](auto i) SLUICE_UNROLLED {
       float* const to = result.data + i.value * result.ld;

@@ -9,6 +9,7 @@
 #include "ops/cpu/columns_avx2.h"
 #include "ops/cpu/pairs_avx2.h"
 #include "ops/cpu/panels_avx2.h"
+#include "ops/cpu/sums_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {

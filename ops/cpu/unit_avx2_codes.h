@@ -6,23 +6,21 @@
 
 #include <cstdint>
 
-#include "ops/cpu/nibbles_avx2.h"
 #include "ops/cpu/panels_avx2.h"
+#include "ops/cpu/sums_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {
 namespace {
 
-template <int32_t kBlock, int32_t kStride>
 struct DotCodesAvx2 {
   using Element = uint16_t;  // a code of a, widened
   using PanelElement = int8_t;
   using Sum = int32_t;
-  typedef int32_t Vector __attribute__((vector_size(32)));
+  using Vector = __m256i;
   using Column = __m256i;
-  static constexpr int32_t kKc = kBlock;
-  static constexpr int32_t kAStride = kStride;
-  static constexpr int32_t kSumsAt = kKc;
+  static constexpr int32_t kKc = 512;
+  static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;
 
   template <int kVectors>
@@ -38,16 +36,11 @@ struct DotCodesAvx2 {
     return _mm256_set1_epi32(word);
   }
   SLUICE_UNROLLED static void add(Vector& sum, Column column, __m256i row) {
-    sum += (Vector)_mm256_madd_epi16(column, row);
+    add32(sum, _mm256_madd_epi16(column, row));
   }
 };
 
-using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2<512, 512>, 6, 2>;
-
-struct UnitAvx2Groups
-    : PanelsAvx2<DotCodesAvx2<kMostStretch, kMostStretch + 32>, 6, 2> {  // room for sums of a row
-  using Packed = NibblesAvx2<kAStride>;
-};
+using UnitAvx2Codes = PanelsAvx2<DotCodesAvx2, 6, 2>;
 
 }  // namespace
 }  // namespace sluice::ops
