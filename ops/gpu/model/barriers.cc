@@ -1,18 +1,22 @@
 // Warps, blocks, registers and barriers in shared memory.
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
+
 #include "ops/gpu/model/calls.h"
 #include "ops/gpu/model/machine.h"
 
 namespace sluice::gpu::model {
 namespace {
 
-constexpr int64_t kLook = 10'000;  // ns until hasEnded() says no
+constexpr int64_t kLook = 100'000;  // ns until hasEnded() says no
 
-std::string nameOf(Machine& m, const Barrier* barrier) {
-  return fmt::format("the barrier at {} of shared memory",
-                     reinterpret_cast<const std::byte*>(barrier) - m.block().shared);
-}
+constexpr std::array<std::string_view, 16> kNames = {
+    "syncBlock()",      "named barrier 1",  "named barrier 2",  "named barrier 3",
+    "named barrier 4",  "named barrier 5",  "named barrier 6",  "named barrier 7",
+    "named barrier 8",  "named barrier 9",  "named barrier 10", "named barrier 11",
+    "named barrier 12", "named barrier 13", "named barrier 14", "named barrier 15"};
 
 void endPhase(BarrierState& state) {
   if (state.pending != 0 || state.bytes != 0) return;
@@ -35,16 +39,23 @@ void setRegisters(Machine& m, int count, const std::string& what, bool takes) {
   m.align(what);
   Block& block = m.block();
   int& own = block.registers[static_cast<size_t>(m.self().index / 128)];
-  if (m.self().index % 128 != 0) return m.wait("registers", [&own, count] { return own == count; });
+  const std::function<bool()> isSet = [&own, count] { return own == count; };
+  if (m.self().index % 128 != 0) return m.wait("registers", {.function = &isSet});
   if (takes ? count < own : count > own) m.fail(fmt::format("{} with {} registers", what, own));
   const int more = (count - own) * 128;
-  m.wait("registers that others give back", [&block, more] { return block.freeRegisters >= more; });
+  const std::function<bool()> areFree = [&block, more] { return block.freeRegisters >= more; };
+  m.wait("registers that others give back", {.function = &areFree});
   block.freeRegisters -= more;
   own = count;
   m.progress();
 }
 
 }  // namespace
+
+std::string nameOf(const Block& block, const Barrier* barrier) {
+  return fmt::format("the barrier at {} of shared memory",
+                     reinterpret_cast<const std::byte*>(barrier) - block.shared);
+}
 
 BarrierState& stateOf(Machine& m, const Barrier* barrier) {
   m.checkAccess(barrier, sizeof(Barrier), true);
@@ -99,7 +110,7 @@ void syncNamed(int barrier, int threads) {
   if (named.meeting.arrived > 0 && named.threads != threads)
     m.fail(fmt::format("syncNamed({}, {}) where others expect {} threads", barrier, threads, named.threads));
   named.threads = threads;
-  m.meet(named.meeting, threads, fmt::format("named barrier {}", barrier), true);
+  m.meet(named.meeting, threads, kNames[static_cast<size_t>(barrier)], true);
 }
 
 void takeRegisters(int count) {
@@ -138,7 +149,8 @@ void arrive(Barrier* barrier, uint32_t bytes) {
   m.yield();
   BarrierState& state = stateOf(m, barrier);
   if (state.pending == 0)
-    m.fail(fmt::format("arrives at {} more often than {} times in a phase", nameOf(m, barrier), state.count));
+    m.fail(fmt::format("arrives at {} more often than {} times in a phase", nameOf(m.block(), barrier),
+                       state.count));
   state.order[state.phase % 2].release();
   state.bytes += bytes;
   --state.pending;
@@ -151,11 +163,11 @@ bool hasEnded(Barrier* barrier, int parity) {
   Machine& m = machine();
   BarrierState& state = stateOf(m, barrier);
   if (parity != 0 && parity != 1) m.fail(fmt::format("hasEnded(): parity {}", parity));
-  const auto ended = [&state, parity] { return static_cast<int>(state.phase % 2) != parity; };
-  m.wait(fmt::format("the end of a phase of parity {} of {} ({} arrivals and {} bytes are missing)", parity,
-                     nameOf(m, barrier), state.pending, state.bytes),
-         ended, m.now + kLook);
-  if (!ended()) return false;
+  const Condition ended{.number = &state.phase, .mask = 1, .before = static_cast<uint64_t>(parity)};
+  m.self().waitsForPhase = barrier;
+  m.wait("the end of a phase", ended, m.now + kLook);
+  m.self().waitsForPhase = nullptr;
+  if (!ended.holds()) return false;
   state.order[static_cast<size_t>(parity)].acquire();
   return true;
 }

@@ -276,13 +276,13 @@ void waitStores(int groups, bool onlyRead) {
   Machine& m = machine();
   Thread& own = m.self();
   const size_t done = own.storeGroups.size() - std::min(own.storeGroups.size(), static_cast<size_t>(groups));
-  const auto isOver = [&own, done, onlyRead] {
+  const std::function<bool()> isOver = [&own, done, onlyRead] {
     for (size_t g = 0; g < done; ++g)
       for (const auto& store : own.storeGroups[g])
         if (!(onlyRead ? store->isRead : store->isWritten)) return false;
     return true;
   };
-  m.wait(onlyRead ? "its stores to have read" : "its stores", isOver);
+  m.wait(onlyRead ? "its stores to have read" : "its stores", {.function = &isOver});
   for (size_t g = 0; g < done; ++g)
     for (const auto& store : own.storeGroups[g]) (onlyRead ? store->read : store->written)->acquire();
   if (!onlyRead)

@@ -21,8 +21,8 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
 
   // Runs `work`, which catches Abandoned, when it is first resumed. When it has returned, or if the fiber is
-  // abandoned before, resume() returns for the last time.
-  void start(std::function<void()> work);
+  // abandoned before, resume() returns for the last time. `number` tells fibers apart that run in turns.
+  void start(std::function<void()> work, size_t number);
 
   // From the thread's own context: goes on in the fiber, until it calls leave().
   void resume();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "ops/gpu/model/calls.h"
@@ -18,6 +19,19 @@ constexpr int kRegisters = 65536;      // of an SM
 Machine* current = nullptr;
 std::vector<Region> registered;  // for the next run
 
+// The regions by address; those that share bytes as one.
+std::vector<Region> joined(std::vector<Region> regions) {
+  std::ranges::sort(regions, std::less(), &Region::data);
+  std::vector<Region> all;
+  for (Region& each : regions)
+    if (all.empty() || each.data >= all.back().data + all.back().bytes)
+      all.push_back(std::move(each));
+    else
+      all.back().bytes =
+          std::max(all.back().bytes, static_cast<size_t>(each.data - all.back().data) + each.bytes);
+  return all;
+}
+
 int alignedRegisters(int threads) { return kRegisters / threads / 8 * 8; }
 
 }  // namespace
@@ -25,7 +39,9 @@ int alignedRegisters(int threads) { return kRegisters / threads / 8 * 8; }
 Machine& machine() { return *current; }
 
 Machine::Machine(const Launch& of, std::vector<Region> memory)
-    : launch(of), regions(std::move(memory)), random(static_cast<uint32_t>(of.seed * 2654435761U + 1)) {
+    : launch(of),
+      regions(joined(std::move(memory))),
+      random(static_cast<uint32_t>(of.seed * 2654435761U + 1)) {
   for (Region& region : regions) region.written.resize(region.bytes / kGranule + 2);
   for (int b = 0; b < launch.blocks; ++b) {
     auto block = std::make_unique<Block>();
@@ -52,7 +68,7 @@ std::string Machine::run(const std::function<void()>& kernel) {
       thread->index = t;
       runnable_.push_back(static_cast<int>(threads.size()));
       Thread* const own = thread.get();
-      thread->fiber.start([this, own, &kernel] {
+      const auto work = [this, own, &kernel] {
         try {
           kernel();
           endThread(*own);
@@ -61,7 +77,8 @@ std::string Machine::run(const std::function<void()>& kernel) {
         }
         end.release();
         own->done = true;
-      });
+      };
+      thread->fiber.start(work, threads.size());
       threads.push_back(std::move(thread));
     }
   current = this;
@@ -98,7 +115,7 @@ bool Machine::takeTurn() {
     if (happenOne()) return true;
     if (blocked_.empty()) return false;
     int64_t next = kNever;
-    for (const int each : blocked_) next = std::min(next, threads[static_cast<size_t>(each)]->wakeAt);
+    for (const Blocked& each : blocked_) next = std::min(next, each.wakeAt);
     if (next == kNever || now - movedAt > kDead) {
       problem = describeDeadlock();
       return false;
@@ -113,8 +130,7 @@ bool Machine::takeTurn() {
   Thread& thread = *threads[static_cast<size_t>(running)];
   thread.fiber.resume();
   running = -1;
-  if (!thread.done && !thread.ready && thread.wakeAt == kNever) return true;
-  if (!thread.done) blocked_.push_back(runnable_[place]);
+  if (!thread.done && !thread.isWaiting) return true;
   runnable_[place] = runnable_.back();
   runnable_.pop_back();
   return true;
@@ -130,12 +146,10 @@ bool Machine::isLate(int thread) {
 }
 
 void Machine::wakeReady() {
-  std::erase_if(blocked_, [&](int number) {
-    Thread& thread = *threads[static_cast<size_t>(number)];
-    if (!(thread.ready && thread.ready()) && thread.wakeAt > now) return false;
-    thread.ready = nullptr;
-    thread.wakeAt = kNever;
-    runnable_.push_back(number);
+  std::erase_if(blocked_, [&](const Blocked& each) {
+    if (!each.ready.holds() && each.wakeAt > now) return false;
+    threads[static_cast<size_t>(each.thread)]->isWaiting = false;
+    runnable_.push_back(each.thread);
     return true;
   });
 }
@@ -165,17 +179,17 @@ void Machine::yield() {
   if (below(4) == 0) self().fiber.leave();
 }
 
-void Machine::wait(std::string what, std::function<bool()> ready, int64_t wakeAt) {
+void Machine::wait(std::string_view what, const Condition& ready, int64_t wakeAt) {
+  if (ready.holds()) return yield();
   Thread& own = self();
-  if (ready && ready()) return yield();
-  own.waitsFor = std::move(what);
-  own.ready = std::move(ready);
-  own.wakeAt = wakeAt;
+  own.waitsFor = what;
+  own.isWaiting = true;
+  blocked_.push_back({running, wakeAt, ready});
   own.fiber.leave();
-  own.waitsFor.clear();
+  own.waitsFor = {};
 }
 
-uint64_t Machine::meet(Meeting& meeting, int expected, const std::string& what, bool isOrdered) {
+uint64_t Machine::meet(Meeting& meeting, int expected, std::string_view what, bool isOrdered) {
   const uint64_t generation = meeting.generation;
   if (meeting.arrived > 0 && meeting.what != what)
     fail(fmt::format("calls {} where others of its warp call {}", what, meeting.what));
@@ -188,13 +202,13 @@ uint64_t Machine::meet(Meeting& meeting, int expected, const std::string& what, 
     progress();
     yield();
   } else {
-    wait(what, [&meeting, generation] { return meeting.generation != generation; });
+    wait(what, {.number = &meeting.generation, .mask = UINT64_MAX, .before = generation});
   }
   if (isOrdered) order.acquire();
   return generation;
 }
 
-uint64_t Machine::align(const std::string& what, bool isOrdered) {
+uint64_t Machine::align(std::string_view what, bool isOrdered) {
   return meet(block().warps[static_cast<size_t>(self().index / 32)]->meeting, 32, what, isOrdered);
 }
 
@@ -215,17 +229,27 @@ std::string Machine::where(const Thread& thread) const {
   return fmt::format("block {}, thread {}:", thread.block, thread.index);
 }
 
+// What a thread waits for, in words; empty: for nothing.
+std::string Machine::waitOf(const Thread& thread) const {
+  std::string what(thread.waitsFor);
+  if (!thread.waitsForPhase) return what;
+  const Block& block = *blocks[static_cast<size_t>(thread.block)];
+  const BarrierState& state = *block.barriers.at(thread.waitsForPhase);
+  return what + fmt::format(" of parity {} of {} ({} arrivals and {} bytes are missing)", state.phase % 2,
+                            nameOf(block, thread.waitsForPhase), state.pending, state.bytes);
+}
+
 // By block: "threads 0 to 31 wait for a phase of barrier 64", equal waits of neighbours as one.
 std::string Machine::describeDeadlock() const {
   std::string text = "no thread goes on";
   for (size_t i = 0; i < threads.size();) {
+    const std::string what = waitOf(*threads[i]);
     size_t end = i + 1;
-    while (end < threads.size() && threads[end]->block == threads[i]->block &&
-           threads[end]->waitsFor == threads[i]->waitsFor)
+    while (end < threads.size() && threads[end]->block == threads[i]->block && waitOf(*threads[end]) == what)
       ++end;
-    if (!threads[i]->waitsFor.empty())
+    if (!what.empty())
       text += fmt::format("; block {}, threads {} to {} wait for {}", threads[i]->block, threads[i]->index,
-                          threads[end - 1]->index, threads[i]->waitsFor);
+                          threads[end - 1]->index, what);
     i = end;
   }
   return text;
@@ -267,7 +291,7 @@ void sleepFor(uint32_t nanoseconds) {
   const Quiet quiet;
   Machine& m = machine();
   if (nanoseconds > 1'000'000) m.fail("sleeps longer than a millisecond");
-  m.wait("the end of its sleep", nullptr, m.now + nanoseconds);
+  m.wait("the end of its sleep", {}, m.now + nanoseconds);
 }
 
 void trap(const char* why) {

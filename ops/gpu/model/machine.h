@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/gpu/model/fiber.h"
@@ -29,7 +30,7 @@ inline constexpr size_t kGranule = 16;  // bytes that a proxy is remembered for
 struct Meeting {
   int arrived = 0;
   uint64_t generation = 0;
-  std::string what;            // they came for
+  std::string_view what;       // they came for; a waiting thread keeps the characters
   std::array<Order, 2> order;  // by generation
 };
 
@@ -70,13 +71,23 @@ struct Store {
   std::unique_ptr<Order> read = std::make_unique<Order>(), written = std::make_unique<Order>();
 };
 
+// What lets a waiting thread go on: a number that others change, or a function that says so, which the thread
+// keeps. A number costs less, and most threads wait for one.
+struct Condition {
+  const uint64_t* number = nullptr;  // null: `function` says so
+  uint64_t mask = 0, before = 0;     // it holds as soon as these bits of *number are no longer `before`
+  const std::function<bool()>* function = nullptr;  // null, without a number: nothing does
+
+  bool holds() const { return number ? (*number & mask) != before : function && (*function)(); }
+};
+
 struct Thread {
   int block = 0, index = 0;
   Fiber fiber;
   bool done = false;
-  std::function<bool()> ready;  // empty: it may go on
-  int64_t wakeAt = kNever;      // when it goes on anyway
-  std::string waitsFor;
+  bool isWaiting = false;
+  std::string_view waitsFor;               // empty: for nothing
+  const Barrier* waitsForPhase = nullptr;  // null: for no end of a phase
 
   std::set<const void*> fencedMaps;
   uint64_t proxyFences = 0;       // number of its fenceProxyAsync()
@@ -150,12 +161,12 @@ class Machine {
 
   // Others may go on before it.
   void yield();
-  // Goes on when `ready` holds, or at a time.
-  void wait(std::string what, std::function<bool()> ready, int64_t wakeAt = kNever);
+  // Goes on when `ready` holds, or at a time. The caller keeps the characters of `what`.
+  void wait(std::string_view what, const Condition& ready, int64_t wakeAt = kNever);
   // Comes to a meeting of `expected` threads. Returns its generation.
-  uint64_t meet(Meeting& meeting, int expected, const std::string& what, bool isOrdered);
+  uint64_t meet(Meeting& meeting, int expected, std::string_view what, bool isOrdered);
   // Of the warp: all lanes must call it.
-  uint64_t align(const std::string& what, bool isOrdered = false);
+  uint64_t align(std::string_view what, bool isOrdered = false);
 
   void post(std::function<bool()> possible, std::function<void()> happen);
   void progress() { movedAt = now; }
@@ -167,6 +178,8 @@ class Machine {
 
   // The block whose shared memory has the address; null: none.
   Block* blockOf(const void* address);
+  // The region that has the address; null: none.
+  Region* regionOf(const void* address);
   // Fails if the bytes are not in `memory` that the running thread may access.
   void checkAccess(const void* address, size_t bytes, bool onlyShared = false);
   // The record of a granule, in shared or global memory; null: in neither.
@@ -178,7 +191,7 @@ class Machine {
   const Launch launch;
   std::vector<std::unique_ptr<Thread>> threads;
   std::vector<std::unique_ptr<Block>> blocks;
-  std::vector<Region> regions;
+  std::vector<Region> regions;  // by address; none has bytes of another
   std::vector<Operation> operations;
   std::mt19937 random;
   int running = -1;
@@ -189,24 +202,34 @@ class Machine {
   Order end;  // of all threads and copies
 
  private:
+  // A thread that waits, and what wakes it.
+  struct Blocked {
+    int thread = 0;
+    int64_t wakeAt = kNever;
+    Condition ready;
+  };
+
   void endThread(const Thread& thread);
   bool takeTurn();
   void wakeReady();
   bool happenOne();
   std::string describeDeadlock() const;
+  std::string waitOf(const Thread& thread) const;
   void finish();
 
   bool isLate(int thread);
 
   int late_ = 0;           // a warpgroup that seldom goes on, counted over all blocks
   uint64_t redrawAt_ = 0;  // turn
-  std::vector<int> runnable_, blocked_;
+  std::vector<int> runnable_;
+  std::vector<Blocked> blocked_;
   uint64_t turns_ = 0;
 };
 
 // Of the run under way.
 Machine& machine();
 
+std::string nameOf(const Block& block, const Barrier* barrier);
 // Of a barrier that was made and fenced.
 BarrierState& stateOf(Machine& m, const Barrier* barrier);
 // Bytes that a copy has brought.

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "ops/gpu/model/calls.h"
@@ -15,12 +17,6 @@ bool isWithin(const void* address, size_t bytes, const std::byte* area, size_t a
   return begin >= area && begin + bytes <= area + areaBytes;
 }
 
-Region* regionOf(Machine& m, const void* address) {
-  const auto found = std::ranges::find_if(
-      m.regions, [&](const Region& region) { return isWithin(address, 1, region.data, region.bytes); });
-  return found == m.regions.end() ? nullptr : &*found;
-}
-
 void checkAligned(Machine& m, const void* address, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
     m.fail(fmt::format("accesses {} bytes at an address that is not a multiple of that", bytes));
@@ -28,7 +24,16 @@ void checkAligned(Machine& m, const void* address, size_t bytes) {
 
 }  // namespace
 
+Region* Machine::regionOf(const void* address) {
+  const auto after =
+      std::ranges::upper_bound(regions, static_cast<const std::byte*>(address), std::less(), &Region::data);
+  if (after == regions.begin()) return nullptr;
+  Region& region = *std::prev(after);
+  return isWithin(address, 1, region.data, region.bytes) ? &region : nullptr;
+}
+
 Block* Machine::blockOf(const void* address) {
+  if (running >= 0 && isWithin(address, 1, block().shared, launch.sharedBytes)) return &block();
   for (const auto& block : blocks)
     if (isWithin(address, 1, block->shared, launch.sharedBytes)) return block.get();
   return nullptr;
@@ -42,7 +47,7 @@ void Machine::checkAccess(const void* address, size_t bytes, bool onlyShared) {
                      static_cast<const std::byte*>(address) - owner->shared, launch.sharedBytes));
   }
   if (onlyShared) fail("needs an address in shared memory");
-  const Region* const region = regionOf(*this, address);
+  const Region* const region = regionOf(address);
   if (!region || !isWithin(address, bytes, region->data, region->bytes))
     fail(fmt::format("accesses {} bytes that are in no memory of the kernel", bytes));
 }
@@ -52,7 +57,7 @@ Written* Machine::writtenAt(const void* address) {
     return static_cast<size_t>(static_cast<const std::byte*>(address) - area) / kGranule;
   };
   if (Block* const owner = blockOf(address)) return &owner->written[place(owner->shared)];
-  if (Region* const region = regionOf(*this, address)) return &region->written[place(region->data)];
+  if (Region* const region = regionOf(address)) return &region->written[place(region->data)];
   return nullptr;
 }
 

@@ -169,7 +169,9 @@ void groupProducts() {
 void waitProducts(int groups) {
   const Quiet quiet;
   Machine& m = machine();
-  m.align(fmt::format("waitProducts<{}>()", groups));
+  m.align(groups == 0   ? "waitProducts<0>()"
+          : groups == 1 ? "waitProducts<1>()"
+                        : "waitProducts() of all but several groups");
   Thread& own = m.self();
   WarpgroupState& group = groupOf(m);
   const size_t over =
@@ -178,7 +180,8 @@ void waitProducts(int groups) {
   const uint64_t done = own.productGroups[over - 1];
   own.productGroups.erase(own.productGroups.begin(),
                           own.productGroups.begin() + static_cast<ptrdiff_t>(over));
-  m.wait("its products", [&group, done] { return group.next >= done; });
+  const std::function<bool()> isOver = [&group, done] { return group.next >= done; };
+  m.wait("its products", {.function = &isOver});
   uint64_t& waited = group.waited[static_cast<size_t>(own.index % 128)];
   for (; waited < done; ++waited) group.products[waited - group.first].end->acquire();
   landSums(m, done);
