@@ -10,6 +10,7 @@ import sys
 import tempfile
 import weakref
 
+import forks
 import torch
 import torch.distributed as dist
 
@@ -17,9 +18,11 @@ LIMIT = 120  # seconds per job, unless specified
 
 
 def start(name, *arguments, role="child"):
-    """A process that runs function `name` of the test's file."""
-    command = [sys.executable, os.path.abspath(sys.argv[0]), role, name, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """A process that runs function `name` of the test's file. Ranks are forked from a process that has imported PyTorch."""
+    arguments = [role, name, *map(str, arguments)]
+    forked = forks.start(sys.argv[0], arguments) if role == "rank" else None
+    command = [sys.executable, os.path.abspath(sys.argv[0]), *arguments]
+    return forked or subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finish(process, limit=LIMIT):

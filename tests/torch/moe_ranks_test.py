@@ -13,6 +13,7 @@ import tempfile
 import unittest
 import unittest.mock
 
+import forks
 import sluice_torch
 import torch
 import torch.distributed as dist
@@ -254,16 +255,11 @@ def forked(rank, size):
 
 class RanksTest(unittest.TestCase):
     def job(self, size, *parts):
-        """Runs parts of a test one after another in the same processes, because importing PyTorch takes the longest."""
+        """Runs parts of a test one after another in the same processes."""
         with tempfile.TemporaryDirectory() as folder:
             names = ",".join(part.__name__ for part in parts)
-            command = [sys.executable, __file__, names, str(size), str(pathlib.Path(folder) / "meeting")]
-            started = [
-                subprocess.Popen(
-                    [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-                )
-                for rank in range(size)
-            ]
+            command = [names, str(size), str(pathlib.Path(folder) / "meeting")]
+            started = [forks.start(__file__, [*command, str(rank)]) for rank in range(size)]
             try:
                 said = [process.communicate(timeout=LIMIT)[0] for process in started]
             finally:

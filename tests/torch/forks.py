@@ -1,0 +1,147 @@
+"""Processes that are forked from one that has imported PyTorch, which takes longer than most jobs.
+
+That one has imported nothing else, and runs nothing: a forked process imports its file, and all that the file imports, like one
+that was started. Usage as a program: forks.py SOCKET (a file descriptor)."""
+
+import array
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import types
+
+_origin = None  # a socket to the process that forks, and the environment that it was started with
+
+
+def read_number(pipe):
+    return struct.unpack("i", os.read(pipe, 4))[0]
+
+
+def write_number(pipe, number):
+    os.write(pipe, struct.pack("i", number))
+
+
+class Forked:
+    """What subprocess.Popen has, for a process whose output went to a file."""
+
+    def __init__(self, output, status):
+        self.output, self.status, self.returncode = output, status, None
+        self.pid = read_number(status)
+
+    def wait(self, timeout=None):
+        if self.returncode is None:
+            if not select.select([self.status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked process", timeout)
+            self.returncode = os.waitstatus_to_exitcode(read_number(self.status))
+            os.close(self.status)
+        return self.returncode
+
+    def communicate(self, timeout=None):
+        self.wait(timeout)
+        self.output.seek(0)
+        with self.output:
+            return self.output.read(), None
+
+    def send_signal(self, number):
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+def start(path, arguments):
+    """A process that runs the file with the arguments; None if the environment is no longer what PyTorch was imported with."""
+    global _origin
+    if _origin is None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there:
+            command = [sys.executable, os.path.abspath(__file__), str(there.fileno())]
+            process = subprocess.Popen(command, pass_fds=[there.fileno()])
+        _origin = here, dict(os.environ)
+        atexit.register(process.wait)
+        atexit.register(here.close)  # before that
+    if _origin[1] != dict(os.environ):
+        return None
+    output = tempfile.TemporaryFile("w+", errors="replace")
+    status, theirs = os.pipe()
+    request = json.dumps([os.path.abspath(path), *arguments]).encode()
+    passed = array.array("i", [output.fileno(), theirs])
+    _origin[0].sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
+    os.close(theirs)
+    return Forked(output, status)
+
+
+def run_file(path, arguments):
+    """Runs the file as Python would have, with the arguments."""
+    sys.argv, sys.path[0] = [path, *arguments], os.path.dirname(path)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__file__ = path
+    with open(path) as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, main.__dict__)
+
+
+def serve(requests):
+    """Forks for each request, and returns in the forked process its path and arguments; None when all of these have ended. Of
+    each process it writes who it is and how it ended."""
+    statuses = {}  # by process
+    ends, wakes = socket.socketpair()  # a byte for each process that has ended, at least one for several
+    for each in (ends, wakes):
+        each.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    is_open = True
+    while is_open or statuses:
+        readable = select.select([ends, requests] if is_open else [ends], [], [])[0]
+        if ends in readable:
+            ends.recv(1 << 16)
+            write_ends(statuses)
+        if requests not in readable:
+            continue
+        request, passed, _, _ = requests.recvmsg(1 << 16, socket.CMSG_SPACE(8))
+        if not request:
+            is_open = False
+            continue
+        output, status = array.array("i", passed[0][2])
+        process = os.fork()
+        if process == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (ends, wakes, requests):
+                each.close()
+            for each in (status, *statuses.values()):
+                os.close(each)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
+            return json.loads(request)
+        write_number(status, process)
+        statuses[process] = status
+        os.close(output)
+    return None
+
+
+def write_ends(statuses):
+    """Takes out the processes that have ended."""
+    while statuses:
+        process, ended = os.waitpid(-1, os.WNOHANG)
+        if process == 0:
+            return
+        write_number(statuses[process], ended)
+        os.close(statuses.pop(process))
+
+
+if __name__ == "__main__":
+    import torch  # noqa: F401
+    import torch.distributed  # noqa: F401
+
+    found = serve(socket.socket(fileno=int(sys.argv[1])))
+    if found:
+        run_file(found[0], found[1:])
