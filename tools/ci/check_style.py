@@ -3,6 +3,7 @@
 
 Prints each finding as path:line: message, then "N passed, N failed": one test per rule.
 """
+import ast
 import concurrent.futures
 import os
 import re
@@ -30,6 +31,13 @@ FORBIDDEN_INCLUDES = [
     ("compiler/analysis/", r"(mlir|llvm)/", "analyses are plain values in, plain values out"),
     ("compiler/dialect/", r"compiler/passes/", "dialects know no passes"),
 ]
+# The one file that may write to memory of parameters, and what other files of the folder may not do.
+WRITES = "ops/torch/sluice_torch/writes.py"
+RAW_MEMORY = {"preadv", "readinto", "memmove", "memset"}
+IN_PLACE = re.compile(r"[a-z]\w*_")  # methods of tensors that change them
+NOT_WRITES = {"requires_grad_", "add_", "mul_", "zero_"}  # of gradients and counts: they raise the version themselves
+VIEWS = {"detach", "view", "view_as", "reshape", "narrow", "split", "chunk", "flatten", "unflatten", "squeeze", "unsqueeze"}
+TENSORS_OF_LAYERS = re.compile(r"target|parameter|param|weight|.*_(weight|bias|scales?|zeros?|lora_[ab])")
 LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -67,6 +75,62 @@ def left_undone(sources):
                 yield f"{path}:{number}: a word of unfinished work"
 
 
+def stray_writes(sources):
+    """Writes to tensors of layers outside WRITES: by .data, by in-place methods and by items of tensors that the function has
+    not made itself, and to raw memory."""
+    for path in sources:
+        if not path.startswith(os.path.dirname(WRITES)) or path == WRITES:
+            continue
+        tree = ast.parse("\n".join(read(path)))
+        functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+        for function in functions:
+            own = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and is_made(node.value)]
+            made = {name.id for node in own for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+            for node in ast.walk(function):
+                if (what := stray_write(node, made)) is not None:
+                    yield f"{path}:{node.lineno}: {what} may write to a parameter: call writes.write(), which raises its version"
+
+
+def stray_write(node, made):
+    """What of a node of the syntax tree writes to a tensor that is not among the names `made`, or None."""
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return ".data"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name, changed = node.func.attr, node.func.value
+        if name in RAW_MEMORY:
+            return f"{name}()"
+        if ast.unparse(changed) == "torch.nn.init":
+            changed = node.args[0]
+        if IN_PLACE.fullmatch(name) and name not in NOT_WRITES and not is_fresh(changed, made):
+            return f"{name}()"
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Subscript) and not is_fresh(target.value, made) and is_of_layer(target.value):
+                return "an item"
+    return None
+
+
+def is_made(value):
+    """Whether the value of an assignment is the result of a call, and no view of a tensor."""
+    return isinstance(value, ast.Call) and not (isinstance(value.func, ast.Attribute) and value.func.attr in VIEWS)
+
+
+def is_fresh(node, made):
+    """Whether an expression is a tensor that the function has made: the result of a call, or a name that has one."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    if isinstance(node, ast.Call):
+        return not (isinstance(node.func, ast.Name) and node.func.id == "getattr")
+    return isinstance(node, ast.Name) and node.id in made
+
+
+def is_of_layer(node):
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    name = getattr(node, "attr", getattr(node, "id", None))
+    return isinstance(node, ast.Call) or bool(name and TENSORS_OF_LAYERS.fullmatch(name))
+
+
 def unformatted(sources):
     def check(files):
         run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", *files], stderr=subprocess.PIPE, text=True)
@@ -89,6 +153,7 @@ def main():
         too_long(everything),
         forbidden_includes(code),
         left_undone(everything),
+        stray_writes(tracked("ops/torch/*.py")),
         unformatted(code),
     ]
     passed = failed = 0

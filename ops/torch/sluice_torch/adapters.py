@@ -17,6 +17,7 @@ from .checkpoint import Checkpoint
 from .loading import NAMES
 from .moe import MoE
 from .ranks import raise_any
+from .writes import write
 
 CONFIG, MODEL = "adapter_config.json", "adapter_model.safetensors"
 _ROOT = "base_model.model."
@@ -63,7 +64,7 @@ def load_adapters(path, layers: dict[str, MoE], names: tuple[str, str, str] = NA
     for layer, name, expert, tensor in found:
         own = sharding.take(name, tensor.unsqueeze(0), layer.shard, layer.shape.tp, layer.shape.inputs)[0]
         for row in (row for row, each in enumerate(layer.local_experts) if each == expert):
-            getattr(layer, name)[row] = own
+            write(getattr(layer, name)[row], own)
     return file.outside(layers)
 
 

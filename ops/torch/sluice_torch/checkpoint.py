@@ -2,7 +2,6 @@
 
 import collections.abc
 import copy
-import ctypes
 import json
 import math
 import mmap
@@ -12,6 +11,8 @@ import struct
 import weakref
 
 import torch
+
+from .writes import read_file, write
 
 _INDEX = "model.safetensors.index.json"
 # Names of the format -> types. Numbers of 8 bits are their codes: PyTorch 1.13 has no type for them.
@@ -92,14 +93,10 @@ class _File:
         return (data if first % width == 0 else data.clone()).view(dtype).view(shape)
 
     def read_into(self, target: torch.Tensor, offset: int):
-        """Fills the contiguous `target` with the bytes from `offset` on."""
-        done, size = 0, target.numel() * target.element_size()
-        while done < size:
-            rest = (ctypes.c_char * (size - done)).from_address(target.data_ptr() + done)
-            got = os.preadv(self.file.fileno(), [rest], offset + done)
-            if not got:
-                raise ValueError(f"{self.path}: ends at byte {offset + done} of {self.size}: it was truncated meanwhile")
-            done += got
+        """Fills the contiguous `target` with the bytes from `offset` on. If a layer has it, for writes.write()."""
+        done = read_file(self.file.fileno(), offset, target)
+        if done < target.numel() * target.element_size():
+            raise ValueError(f"{self.path}: ends at byte {offset + done} of {self.size}: it was truncated meanwhile")
 
     def _entry(self, name: str) -> tuple[str, list[int], int, int]:
         try:
@@ -171,20 +168,20 @@ class Checkpoint(collections.abc.Mapping):
         return other
 
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
-        """target.copy_(tensor) for a tensor of this checkpoint, a part of one, or any other. What is contiguous in a file is
+        """write(target, tensor) for a tensor of this checkpoint, a part of one, or any other. What is contiguous in a file is
         read, which is faster than to map its pages, and takes no memory."""
         address = tensor.data_ptr()
         file = next((each for each in self._files.values() if 0 <= address - each.address < each.size), None)
         if file is None or not tensor.is_contiguous():
-            target.copy_(tensor)
+            write(target, tensor)
         elif tensor.dtype == target.dtype and tensor.shape == target.shape and target.is_contiguous():
-            file.read_into(target, address - file.address)
+            write(target, lambda memory: file.read_into(memory, address - file.address))
         else:
             rows = max(1, _CONVERTED // max(1, tensor[:1].numel()))
             for to, part in zip(target.split(rows), tensor.split(rows)):
                 own = torch.empty_like(part)
                 file.read_into(own, part.data_ptr() - file.address)
-                to.copy_(own)
+                write(to, own)
 
     def release(self):
         """Gives back the pages that were read; tensors keep their numbers unless they were changed."""

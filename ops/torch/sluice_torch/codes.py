@@ -3,6 +3,7 @@
 import torch
 
 from .graphs import GROUPS, LayerShape
+from .writes import write
 
 # Of magnitudes, or ranges with zeros: a block below it has equal codes.
 _LEAST = 2.0**-119
@@ -83,4 +84,4 @@ def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor):
     for name, rows, given in (*places, ("down_weight", slice(None), down)):
         plain = getattr(layer, name).is_floating_point()
         for each, tensor in ({name: given} if plain else tensors_of(layer.shape, name, given)).items():
-            getattr(layer, each)[row, rows] = tensor
+            write(getattr(layer, each)[row, rows], tensor)

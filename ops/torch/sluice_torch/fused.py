@@ -9,6 +9,7 @@ import torch
 
 from . import buffers, ranks, recording
 from .tensors import as_stored
+from .writes import write
 
 
 class Event:
@@ -36,7 +37,7 @@ class Event:
         with self._guard:
             if self._late is not None:
                 narrow, wide = self._late
-                narrow.data.copy_(wide.detach())
+                write(narrow, wide.detach())
                 self._late = None
 
 

@@ -17,6 +17,7 @@ import struct
 import torch
 
 from .formats import Matrix
+from .writes import write
 
 NAMES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 _MAGIC = b"GGUF"
@@ -89,7 +90,7 @@ class Gguf:
         return {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k}[of](full, blocks)
 
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
-        target.copy_(tensor)
+        write(target, tensor)
 
     def release(self):
         """Gives back the pages that were read."""

@@ -34,6 +34,7 @@ def load_experts(
     physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
     progress  True: shows a bar (package tqdm)
 
+    The layer may have run: its next step has the new weights, and begins histories of amaxes (recipe "delayed") anew.
     At any time one expert is held. The files are read, without changes of a Checkpoint's tensors. ValueError: a tensor that
     is missing, or is not what the layer can have; experts before that one are set.
     """
@@ -59,6 +60,7 @@ def load_experts(
                 matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
             _set(layer, checkpoint, rows, part, _shard(layer, matrix, part))
         checkpoint.release()
+    layer.forget_scales()
 
 
 def _opened(path) -> Checkpoint | gguf.Gguf:

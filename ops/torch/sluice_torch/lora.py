@@ -16,6 +16,7 @@ import math
 import torch
 
 from .structure import inputs_of
+from .writes import write
 
 TARGETS = ("gate", "up", "down")
 
@@ -166,4 +167,4 @@ def merge_adapters(config: LoRAConfig, parameters: dict, gate_up: torch.Tensor, 
         a, b = (parameters[f"{target}_lora_{side}"].float() for side in "ab")
         for expert in range(a.shape[0]):  # one at a time: no second copy of all weights
             change = (b[expert] @ a[expert]).mul_(sign * config.scaling)
-            places[target][expert].copy_(places[target][expert].float().add_(change))
+            write(places[target][expert], places[target][expert].float().add_(change))

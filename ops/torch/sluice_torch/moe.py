@@ -16,6 +16,7 @@ from .precision import BF16, precision_of
 from .preparing import Preparable
 from .reporting import Reports
 from .tensors import empty_weight
+from .writes import write
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
@@ -244,7 +245,7 @@ class MoE(Preparable, Reports, torch.nn.Module):
         for name, parameter in made.items():
             self.register_parameter(name, parameter)
             if self.shape.tp > 1 and sharding.is_whole(name):  # must be the same at all shards
-                parameter.data = self._group.gather_shards(parameter.detach(), len(self.shape.places_of(0)))[0]
+                write(parameter, self._group.gather_shards(parameter.detach(), len(self.shape.places_of(0)))[0])
         placement.make_copies_equal(self)
 
     def reset_parameters(self):
@@ -257,8 +258,13 @@ class MoE(Preparable, Reports, torch.nn.Module):
                 codes.set_expert(self, row, *before, torch.empty(hidden, part).uniform_(-bounds[1], bounds[1]))
         else:
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
-                torch.nn.init.uniform_(weight, -bound, bound)
+                write(weight, functools.partial(torch.nn.init.uniform_, a=-bound, b=bound))
         placement.make_copies_equal(self)
+        self.forget_scales()
+
+    def forget_scales(self):
+        """Begins histories of amaxes (recipe "delayed") anew, for weights that have nothing to do with the earlier ones."""
+        self._scales.forget()
 
     @property
     def first_expert(self) -> int:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from . import library
 from .graphs import LayerShape, dealt
+from .writes import write
 
 
 class Places:
@@ -110,7 +111,7 @@ class Mover:
                     steps.append(self._send(tensor[self.row(source)], to, place))
             for step in steps:
                 step.wait()
-            tensor.copy_(made)
+            write(tensor, made)
 
     @torch.no_grad()
     def add_copies(self, tensors: list[torch.Tensor]):
@@ -147,7 +148,8 @@ class Mover:
         for step in steps:
             step.wait()
         for tensor, own, _, root, _, terms in sums:
-            tensor[own] = terms[root].to(tensor.dtype)
+            for row in own:
+                write(tensor[row], terms[root])
 
 
 class SumOverCopies(torch.autograd.Function):
@@ -223,17 +225,17 @@ def make_copies_equal(layer: torch.nn.Module):
     """Gives all copies of an expert the parameters of the first. Collective."""
     if layer.places is not None and layer.places.have_copies:
         firsts = [layer.places.of[expert][0] for expert in layer.places.expert_at]
-        layer.mover().copy(firsts, [parameter.data for parameter in layer.parameters(recurse=False)])
+        layer.mover().copy(firsts, list(layer.parameters(recurse=False)))
 
 
 def tensors_of(layer: torch.nn.Module, optimizers) -> dict[str, torch.Tensor]:
     """What moves with the experts of a layer: its parameters, and the tensors of their shapes that belong to them."""
     found = {}
     for name, parameter in layer.named_parameters(recurse=False):
-        of = {"": parameter.data, ".grad": parameter.grad, ".main_grad": getattr(parameter, "main_grad", None)}
+        of = {"": parameter, ".grad": parameter.grad, ".main_grad": getattr(parameter, "main_grad", None)}
         for number, optimizer in enumerate(optimizers):
             of.update({f".state[{number}].{key}": value for key, value in optimizer.state.get(parameter, {}).items()})
         for key, value in of.items():
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                found[name + key] = parameter if key == "" else value
+                found[name + key] = value
     return found

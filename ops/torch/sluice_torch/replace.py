@@ -28,6 +28,7 @@ from .routing import check_attributes, find_limit, find_router, recognise_routin
 from .structure import Experts, Unsupported, find_experts
 from .trial import Pair, Reference, call, inputs, try_experts, try_replacement
 from .twin import DRAWS, Twin, has_hooks, make_twin, ordinary_modes, structure_of, tensors_of
+from .writes import free
 
 
 class Replaced(list):
@@ -242,8 +243,7 @@ def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], f
 
 def _empty(parameters):
     for parameter in parameters:
-        parameter.data = torch.empty(0, dtype=parameter.dtype)
-        parameter.grad = None
+        free(parameter)
 
 
 def _trains(experts: Experts) -> tuple[bool, bool]:

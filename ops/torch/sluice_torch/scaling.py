@@ -175,6 +175,12 @@ class Scales:
             self._histories = found
             self._remembered.clear()
 
+    def forget(self):
+        """Begins histories anew: the layer has other weights, and scales for its earlier rows could cut the new ones."""
+        with _guard:
+            self._histories = {}
+            self._remembered.clear()
+
     def __getstate__(self):
         return {**self.__dict__, "_remembered": collections.OrderedDict()}
 

@@ -23,6 +23,7 @@ from .main_grad import main_grad_of
 from .precision import BF16, precision_of
 from .reporting import Reports
 from .tensors import as_stored, empty_weight
+from .writes import write
 
 _DTYPES = (torch.bfloat16, torch.float32)
 
@@ -110,8 +111,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             self.weight = torch.nn.Parameter(empty_weight(shape.outs_here, shape.ins_here, dtype=dtype))
             if initialise:
                 whole = self._initial(init_method, dtype)
-                with torch.no_grad():
-                    self.weight.copy_(whole.chunk(shape.tp, self._sharded)[self._group.rank])
+                write(self.weight, whole.chunk(shape.tp, self._sharded)[self._group.rank])
                 self.master_weight = whole if keep_master else None
             _mark(self.weight, self._sharded, allreduce=not self.is_expert)
         else:
@@ -242,7 +242,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             for _, first, count in reversed(sharded_offsets):
                 shape, offset = [count, *shape], [first, *offset]
             replica = 0 if dimension is not None else self._group.rank
-            described[prefix + name] = ShardedTensor(prefix + name, parameter.data, tuple(shape), tuple(offset), replica)
+            described[prefix + name] = ShardedTensor(prefix + name, parameter.detach(), tuple(shape), tuple(offset), replica)
         return described
 
     def get_extra_state(self):
