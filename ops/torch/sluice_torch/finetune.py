@@ -65,7 +65,7 @@ class FineTuning:
                 raise ValueError(f"{name} has shape {list(each.shape)}, expected {list(place.shape)}")
         for row in range(len(own)):
             set_expert(self.layer, row, *(each[row] for each in given.values()))
-        self.layer.forget_scales()
+        self.layer._scales.forget()
         self._loaded = True
 
     def prepare(self, tokens: int = 0):

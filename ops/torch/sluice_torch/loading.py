@@ -60,7 +60,7 @@ def load_experts(
                 matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
             _set(layer, checkpoint, rows, part, _shard(layer, matrix, part))
         checkpoint.release()
-    layer.forget_scales()
+    layer._scales.forget()
 
 
 def _opened(path) -> Checkpoint | gguf.Gguf:

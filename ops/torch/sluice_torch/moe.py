@@ -11,6 +11,7 @@ from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas
 from .amax import amax_of
 from .autocast import Chooser, is_in_backward
 from .main_grad import AddToMainGrad, main_grad_of
+from .marks import Marked
 from .operands import DTYPES, PendingForward, operands_of
 from .precision import BF16, precision_of
 from .preparing import Preparable
@@ -31,7 +32,7 @@ def describe_range(experts: list[int]) -> str:
     return f"{first} to {end - 1} of {count}" + (f" (shard {part[0]} of {part[1]})" if part else "")
 
 
-class MoE(Preparable, Reports, torch.nn.Module):
+class MoE(Preparable, Reports, Marked, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.
@@ -260,10 +261,6 @@ class MoE(Preparable, Reports, torch.nn.Module):
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
                 write(weight, functools.partial(torch.nn.init.uniform_, a=-bound, b=bound))
         placement.make_copies_equal(self)
-        self.forget_scales()
-
-    def forget_scales(self):
-        """Begins histories of amaxes (recipe "delayed") anew, for weights that have nothing to do with the earlier ones."""
         self._scales.forget()
 
     @property
