@@ -13,6 +13,7 @@ import torch.distributed as dist
 from sluice_torch import fused_combine, fused_dispatch, get_buffer, get_hidden_bytes, init_buffer, ranks, reset_buffer
 
 HIDDEN, TOP_K = 32, 3
+OVERLAP = {"async_finish": True, "overlap": True}
 TOKENS = ([37, 20, 9, 13], [0, 64, 1, 5], [0, 0, 0, 0], [3, 0, 40, 0])
 
 
@@ -182,8 +183,8 @@ def too_many(rank, counts):
     group = group_of(len(counts))
     own = [len(Case(other, counts).expected()[0]) for other in range(len(counts))]
     refusing = next(other for other, rows in enumerate(own) if rows == max(own))
-    for async_finish in (False, True):
-        message = refusal_of(Case(rank, counts, group=group, num_permuted_tokens=max(own) - 1, async_finish=async_finish).dispatch)
+    for options in ({}, {"async_finish": True}, OVERLAP):
+        message = refusal_of(Case(rank, counts, group=group, num_permuted_tokens=max(own) - 1, **options).dispatch)
         said = f"rank {refusing}: num_permuted_tokens is {max(own) - 1}, but there are {max(own)} rows"
         assert message == f"sluice: {said}", message
         Case(rank, counts, group=group).check()
@@ -212,7 +213,7 @@ def few_cores(rank, size):
 
 
 def waited(case, **options):
-    made = case.dispatch(async_finish=True, **options)
+    made = case.dispatch(**OVERLAP, **options)
     made[-1].event.wait()
     assert made[-1].event.done()
     return made
@@ -220,8 +221,8 @@ def waited(case, **options):
 
 def returned_unread(case):
     """A combine of rows that no one waited for, which done() shows to have ended."""
-    rows, *_, handle = case.dispatch(async_finish=True)
-    y = fused_combine(rows, case.group, handle, async_finish=True)
+    rows, *_, handle = case.dispatch(**OVERLAP)
+    y = fused_combine(rows, case.group, handle, **OVERLAP)
     while not handle.event.done():
         time.sleep(0.001)
     there = (case.batch.ids >= 0).sum(1, keepdim=True)
@@ -244,18 +245,44 @@ def asynchronous(rank, size):
     cases = [Case(rank, counts[:size], group=group_of(size), seed=seed) for seed, counts in enumerate(TOKENS)]
     made, event = [], None
     for case in cases:
-        made.append(case.dispatch(async_finish=True, previous_event=event))
+        made.append(case.dispatch(**OVERLAP, previous_event=event))
         assert made[-1][3].tolist() == case.expected()[3]  # counts are there at once
         event = made[-1][-1].event
     for case, (rows, row_experts, row_probs, _, handle) in reversed(list(zip(cases, made))):
         handle.event.wait()
         out = case.through_experts(rows, row_experts, row_probs)
-        y = fused_combine(out, case.group, handle, async_finish=True)
+        y = fused_combine(out, case.group, handle, **OVERLAP)
         handle.event.wait()
         expected = case.plain()
         assert torch.equal(y, expected[0])
         found = torch.autograd.grad(y, [case.batch.x, case.batch.probs], case.batch.dy)
         assert torch.equal(found[0], expected[1]) and torch.equal(found[1], expected[2])
+
+
+def read_at_once(rank, size):
+    """Results of async_finish are right without a wait. Rows are so long that a step takes longer than a first look at them."""
+    group, hidden, tokens, experts = group_of(size), 1024, 700, 8
+    made = torch.Generator().manual_seed(rank)
+    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+        x = torch.randint(1, 4, (tokens, hidden), generator=made).to(dtype).requires_grad_()
+        ids = torch.rand(tokens, experts, generator=made).topk(TOP_K, dim=1).indices
+        for options in ({}, {"pad_multiple": 16}, {"num_permuted_tokens": 2 * size * TOP_K * tokens}, {"rows_per": "rank"}):
+            rows, row_experts, row_probs, _, handle = fused_dispatch(
+                x, ids, torch.ones(ids.shape), experts, group, async_finish=True, timeout=20, **options
+            )
+            early = [each.detach().clone() for each in (rows, row_experts, row_probs)]
+            y = fused_combine(rows, group, handle, async_finish=True)
+            early.append(y.detach().clone())
+            copies = early[2].count_nonzero(1)[:, None] if options.get("rows_per") else early[2][:, None]
+            assert handle.event.done()
+            handle.event.wait()
+            for a, b in zip(early, (rows, row_experts, row_probs, y)):
+                assert torch.equal(a, b), (dtype, options)
+            assert ((early[0] != 0) == (copies > 0)).all(), (dtype, options)
+            if "rows_per" not in options:
+                assert torch.equal(early[3], TOP_K * x), (dtype, options)
+            (dx,) = torch.autograd.grad(y, [x], torch.ones(y.shape, dtype=dtype))
+            assert "rows_per" in options or (dx == TOP_K).all(), (dtype, options)
 
 
 def regrown(rank, size):
@@ -310,8 +337,8 @@ def long_run(rank, size):
     def run(rounds):
         for _ in range(rounds):
             for case in cases:
-                rows, *_, handle = case.dispatch(async_finish=True)
-                y = fused_combine(rows, group, handle, async_finish=True)
+                rows, *_, handle = case.dispatch(**OVERLAP)
+                y = fused_combine(rows, group, handle, **OVERLAP)
                 handle.event.wait()
                 torch.autograd.grad(y, [case.batch.x], case.batch.dy)
         gc.collect()
@@ -347,6 +374,7 @@ REFUSALS = {
     "pads of ranks": ({"form": "rank"}, lambda c: c.dispatch(pad_multiple=4), "pad_multiple is 4, but with rows_per='rank'"),
     "another form": ({}, lambda c: c.dispatch(rows_per="token"), "rows_per is 'token', expected 'expert' or 'rank'"),
     "a stream alone": ({}, lambda c: c.dispatch(allocate_on_comm_stream=True), "allocate_on_comm_stream is True, expected False"),
+    "an overlap alone": ({}, lambda c: c.dispatch(overlap=True), "overlap is True, expected False without async_finish"),
     "an event of another kind": ({}, lambda c: c.dispatch(previous_event=3), "previous_event is of type int"),
     "an id twice": ({"form": "rank"}, lambda c: spoil(c, ids=c.batch.ids * 0 + 2), "token 0 has expert 2 twice"),
     "an id of no expert": ({"form": "rank"}, lambda c: spoil(c, ids=c.batch.ids + 8), r"expert_ids\[\d+, 0\] is \d+, expected 0 to 7"),
@@ -423,10 +451,10 @@ def lost(rank, size):
     """An error of a submitted step comes out of wait()."""
     case = Case(rank, [20] * size, group=dist.group.WORLD, timeout=3)
     case.check()
-    made = case.dispatch(async_finish=True)
+    made = case.dispatch(**OVERLAP)
     made[-1].event.wait()
     if rank == 0:
-        y = fused_combine(made[0].detach(), case.group, made[-1], async_finish=True)
+        y = fused_combine(made[0].detach(), case.group, made[-1], **OVERLAP)
         unittest.TestCase().assertRegex(refusal_of(made[-1].event.wait), "rank 1")
         del y
     dist.barrier()
@@ -448,7 +476,7 @@ def sent(rank, size):
     assert 0.6 < rows[1] / rows[0] < 0.68, rows
 
 
-JOBS = (maps, pads, by_rank, few_cores, asynchronous, regrown, long_run, refusals)
+JOBS = (maps, pads, by_rank, few_cores, asynchronous, read_at_once, regrown, long_run, refusals)
 
 
 class OptionsTest(unittest.TestCase):

@@ -95,6 +95,7 @@ def fused_dispatch(
     num_permuted_tokens: int | None = None,
     pad_multiple: int = 1,
     async_finish: bool = False,
+    overlap: bool = False,
     previous_event=None,
     allocate_on_comm_stream: bool = False,
     num_sms_dispatch_api: int | None = None,
@@ -121,9 +122,10 @@ def fused_dispatch(
     a multiple of it (not with rows_per="rank"). Pads are zero, with expert -1 and probability 0, and a combine ignores
     them. tokens_per_expert [E of this rank], int64, counts pads after an expert's rows, handle.rows_per_expert does not.
 
-    async_finish: the call returns when the counts are known. All other results can be read after handle.event.wait(),
-    which also gives the step's errors. previous_event is waited for first. allocate_on_comm_stream needs async_finish,
-    and has no other effect. Backwards always wait.
+    async_finish: handle.event is for code that waits for it; the step has ended when the call returns. With `overlap`, too,
+    the call returns when the counts are known: all other results are undefined until handle.event.wait() returns, which
+    also gives the step's errors. previous_event is waited for first. allocate_on_comm_stream needs async_finish, and has
+    no other effect. Backwards always wait.
     num_sms_dispatch_api, num_sms_combine_api: the number of cores that send rows, and that return them; None: all. The
     program is compiled for the cores of the target (sluicec --send-cores).
     max_tokens: the most tokens of a rank; without it the group's buffer (get_buffer()) grows where a step needs it.
@@ -137,7 +139,7 @@ def fused_dispatch(
     members = ranks.Group(group)
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
-        _check_async(async_finish, allocate_on_comm_stream, previous_event)
+        _check_async(async_finish, overlap, allocate_on_comm_stream, previous_event)
         _check_tensor("x", x, "[T, H]")
         given = (token_indices, token_probs) if routing_map is None else (routing_map, probs)
         names = ("token_indices", "token_probs") if routing_map is None else ("routing_map", "probs")
@@ -179,7 +181,7 @@ def fused_dispatch(
         program = shape.compile()
     exchange = shared.exchange(program, *shape.own_experts(members.rank))
     rows, experts, row_probs, counts, token, pending = torch.ops.sluice.dispatch(
-        exchange.op, *operands, fixed, pad_multiple, bool(async_finish)
+        exchange.op, *operands, fixed, pad_multiple, bool(overlap)
     )
     rows, event = _result(rows, x.dtype, pending)
     return rows, experts, row_probs, counts[1], Handle(exchange, token, x.dtype, pad_multiple > 1, counts[0], event)
@@ -192,14 +194,15 @@ def fused_combine(
     handle: Handle,
     *,
     async_finish: bool = False,
+    overlap: bool = False,
     previous_event=None,
     allocate_on_comm_stream: bool = False,
 ) -> torch.Tensor:
     """[T, H]: the sum of each token's rows [R, H], in float32, rounded once to their type, which must be the dispatched
     one. Rows are in the order in which fused_dispatch() returned them; pads are ignored.
 
-    `group` is that of the dispatch. The options are those of fused_dispatch(): with async_finish the result can be read
-    after handle.event.wait(), and rows must not be changed before. The gradient of rows is a dispatch. Collective, and so
+    `group` is that of the dispatch. The options are those of fused_dispatch(): with `overlap` the result is undefined
+    until handle.event.wait() returns, and rows must not be changed before. The gradient of rows is a dispatch. Collective, and so
     is its backward. ValueError or RuntimeError, at all ranks: rows of another type or shape; a handle of another group,
     or one that was released; what another rank refuses.
     """
@@ -214,7 +217,7 @@ def fused_combine(
             raise ValueError(f"handle is of another group ({_ranks_of(shared.group)}) than group ({_ranks_of(members)})")
         if handle._token is None:
             raise ValueError("handle was released, expected one that still has its routing")
-        _check_async(async_finish, allocate_on_comm_stream, previous_event)
+        _check_async(async_finish, overlap, allocate_on_comm_stream, previous_event)
         if not isinstance(rows, torch.Tensor):
             raise ValueError(f"rows is of type {type(rows).__name__}, expected a tensor")
         if torch.float16 in (handle._dtype, rows.dtype) and rows.dtype != handle._dtype:
@@ -222,7 +225,7 @@ def fused_combine(
         if rows.dtype == torch.float16 or handle._pads:
             handle.event.wait()  # these rows are copied here, others when steps before this one have ended
         payload = as_stored(rows.float() if rows.dtype == torch.float16 else rows)
-    tokens, pending = torch.ops.sluice.combine(handle._exchange.op, payload, handle._token, bool(async_finish))
+    tokens, pending = torch.ops.sluice.combine(handle._exchange.op, payload, handle._token, bool(overlap))
     tokens, handle.event = _result(tokens, handle._dtype, pending)
     return tokens
 
@@ -233,9 +236,10 @@ def _ranks_of(group: ranks.Group) -> str:
     return f"ranks {group.members()}" if group.key else "this process alone"
 
 
-def _check_async(async_finish, allocate_on_comm_stream, previous_event):
-    if allocate_on_comm_stream and not async_finish:
-        raise ValueError("allocate_on_comm_stream is True, expected False without async_finish")
+def _check_async(async_finish, overlap, allocate_on_comm_stream, previous_event):
+    for name, option in (("allocate_on_comm_stream", allocate_on_comm_stream), ("overlap", overlap)):
+        if option and not async_finish:
+            raise ValueError(f"{name} is {option!r}, expected False without async_finish")
     if previous_event is None:
         return
     if not callable(getattr(previous_event, "wait", None)):
