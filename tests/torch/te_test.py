@@ -1,7 +1,9 @@
 """sluice_torch.te: column- and row-parallel linear layers of 1 to 4 ranks against whole linear layers in float32."""
 
+import contextlib
 import copy
 import itertools
+import sys
 import types
 import unittest
 
@@ -235,7 +237,84 @@ def initial(rank, size):
             check_close(found, torch.nn.functional.linear(data([3], 1)[0].float(), expert.weight.float()), "expert")
 
 
-FUNCTIONS = {each.__name__: each for each in (steps, same_bits, main_grads, refusals, initial)}
+class Megatron:
+    """megatron.core.parallel_state with these groups: within it, it can be imported. It asserts that it has them, as the original."""
+
+    def __init__(self, tp=None, expert=None):
+        state = types.ModuleType("megatron.core.parallel_state")
+        state.get_tensor_model_parallel_group = lambda: self.there(tp)
+        state.get_expert_tensor_parallel_group = lambda: self.there(expert)
+        self.modules = {"megatron": types.ModuleType("megatron"), "megatron.core": types.ModuleType("megatron.core")}
+        self.modules["megatron.core"].parallel_state = self.modules["megatron.core.parallel_state"] = state
+
+    def there(self, group):
+        assert group is not None, "tensor model parallel group is not initialized"
+        return group
+
+    def __enter__(self):
+        sys.modules.update(self.modules)
+
+    def __exit__(self, *_):
+        for name in self.modules:
+            del sys.modules[name]
+
+
+def groups(rank, size):
+    """Wherever the group of a layer stands, its ranks share the layer; one that stands nowhere is an error."""
+    everyone, alone = dist.group.WORLD, [dist.new_group([each]) for each in range(size)][rank]
+    collection = lambda **groups: types.SimpleNamespace(**groups)
+    nothing, no_group = contextlib.nullcontext(), "but there is no group of these ranks: expected tp_group"
+    shared, whole = (True, None), (False, None)
+    rows = (
+        # arguments, Megatron, its tensor_model_parallel_size, (shared, message)
+        ({"tp_group": everyone}, nothing, 2, shared),
+        ({"tp_group": everyone}, Megatron(alone), 2, shared),
+        ({"tp_group": alone}, Megatron(everyone), 1, whole),
+        ({"tp_group": alone, "pg_collection": collection(tp=everyone)}, nothing, 1, whole),
+        ({"tp_group": None, "pg_collection": collection(tp=everyone)}, nothing, 2, shared),
+        ({"pg_collection": collection(tp=everyone)}, nothing, None, shared),
+        ({"pg_collection": collection(tp=everyone)}, Megatron(alone), 2, shared),
+        ({"pg_collection": collection(tp=alone)}, Megatron(everyone), 1, whole),
+        ({"pg_collection": collection(expt_tp=alone)}, Megatron(everyone), 2, shared),
+        ({"pg_collection": None}, Megatron(everyone), 2, shared),
+        ({"name": "qkv"}, Megatron(everyone), None, shared),
+        ({}, Megatron(everyone), 2, shared),
+        ({}, Megatron(alone), 1, whole),
+        ({}, Megatron(), 1, whole),
+        ({}, nothing, 1, whole),
+        ({}, nothing, None, whole),
+        ({}, nothing, 2, (None, no_group)),
+        ({"tp_group": None}, Megatron(), 2, (None, no_group)),
+        ({"pg_collection": collection()}, nothing, 4, (None, no_group)),
+        ({"is_expert": True}, Megatron(everyone, alone), 2, whole),
+        ({"is_expert": True, "pg_collection": collection(tp=everyone, expt_tp=alone)}, nothing, 2, whole),
+        ({"is_expert": True}, Megatron(alone, everyone), 1, (None, "expert_tensor_parallel_group is 2, expected 1")),
+        ({"is_expert": True, "pg_collection": collection(expt_tp=everyone)}, nothing, 1, (None, "pg_collection.expt_tp is 2")),
+    )
+    for (arguments, megatron, tp, (is_shared, message)), column in itertools.product(rows, (True, False)):
+        kind = ColumnParallelLinear if column else RowParallelLinear
+        config = config_of(False, **({} if tp is None else {"tensor_model_parallel_size": tp}))
+        try:
+            with megatron:
+                layer = kind(INS, OUTS, config=config, bias=False, **arguments, **OPTIONS)
+        except ValueError as error:
+            assert message is not None and message in str(error), (arguments, error)
+            continue
+        assert message is None and layer.shape.tp == (size if is_shared else 1), (arguments, tp, layer)
+        weight = whole_parameters()[0]
+        dimension = 0 if column else 1
+        with torch.no_grad():
+            layer.weight.copy_(weight.chunk(layer.shape.tp, dimension)[layer._group.rank])
+        x, shards = data([6], 1)[0], layer.shape.tp
+        y = layer(x if column else x.chunk(shards, -1)[layer._group.rank])[0]
+        expected = torch.nn.functional.linear(x.float(), weight)
+        check_close(y, expected.chunk(shards, -1)[layer._group.rank] if column else expected, (arguments, tp))
+    config = config_of(expert_tensor_parallel_size=2)
+    with unittest.TestCase().assertRaisesRegex(ValueError, "config.expert_tensor_parallel_size is 2, expected 1"):
+        ColumnParallelLinear(INS, OUTS, config=config, is_expert=True, tp_group=everyone)
+
+
+FUNCTIONS = {each.__name__: each for each in (steps, same_bits, main_grads, refusals, initial, groups)}
 
 
 class Ranks(unittest.TestCase):
@@ -252,6 +331,9 @@ class Ranks(unittest.TestCase):
 
     def test_what_one_rank_refuses_fails_the_step_at_all(self):
         core_jobs.run_ranks(self, "refusals", 2)
+
+    def test_the_ranks_of_a_layer_are_found_where_megatron_has_them(self):
+        core_jobs.run_ranks(self, "groups", 2)
 
     def test_parameters_are_parts_of_one_weight(self):
         core_jobs.run_ranks(self, "initial", 2)

@@ -20,6 +20,7 @@ from .autocast import Chooser, is_in_backward
 from .graphs import dealt
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
+from .megatron_groups import tp_group_of
 from .precision import BF16, precision_of
 from .reporting import Reports
 from .tensors import as_stored, empty_weight
@@ -67,7 +68,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
 
     def __init__(self, ins, outs, config, init_method, bias, skip_bias_add, is_expert, allocate, stride, keep_master, options):
         super().__init__()
-        known = {"tp_group": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all"}
+        known = {"tp_group": None, "pg_collection": None, "name": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all"}
         known |= {"precision": None, "fp8_format": None, "exponent": None, "recipe": None}
         if unknown := sorted(set(options) - set(known)):
             raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}, expected some of {', '.join(known)}")
@@ -79,7 +80,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         self.config, self.is_expert, self.skip_bias_add = config, is_expert, skip_bias_add
         self.threads, self.timeout, self.keep = options["threads"], options["timeout"], options["keep"]
         self.sequence_parallel = bool(getattr(config, "sequence_parallel", False)) and not is_expert
-        group = None if is_expert else options["tp_group"]
+        group = tp_group_of(config, is_expert, options["tp_group"], options["pg_collection"])
         tokens = "own" if self.sequence_parallel or group is None else "same"
         self._group = ranks.Group(tp_group=group, tokens=tokens)
         tp = self._group.tp
@@ -280,10 +281,11 @@ class ColumnParallelLinear(_ParallelLinear):
     """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
     `fp8_format`, `exponent` and `recipe` are those of sluice_torch.MoE.
 
+    Without tp_group it is that of pg_collection or of Megatron (megatron_groups.py). `name` has no effect.
     x [s, ..., input_size]: with sequence parallelism this rank's part of the first dimension (any length per rank,
     also 0), else the same at all ranks. y [sum of s, ..., output_size / ranks]. `keep`: "regather" gathers x again in
     the backward instead of keeping what was gathered. Making a layer is collective if it has a weight.
-    ValueError: gather_output, a stride other than 1, sizes that the ranks do not divide.
+    ValueError: no group, but config.tensor_model_parallel_size above 1; gather_output, a stride other than 1, sizes that the ranks do not divide.
     """
 
     _column = True
@@ -318,10 +320,11 @@ class RowParallelLinear(_ParallelLinear):
     """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
     `fp8_format`, `exponent` and `recipe` are those of sluice_torch.MoE.
 
+    Without tp_group it is found as by ColumnParallelLinear.
     x [s, ..., input_size / ranks]. y [s, ..., output_size]: with sequence parallelism this rank's part of the first
     dimension, which is shared as evenly as possible (the first ranks have one more), else all of it at every rank. The
     gradient of the bias is then that of this rank's part. Making a layer is collective.
-    ValueError: input_is_parallel False, a stride other than 1, sizes that the ranks do not divide.
+    ValueError: no group, but config.tensor_model_parallel_size above 1; input_is_parallel False, a stride other than 1, sizes that the ranks do not divide.
     """
 
     _column = False
