@@ -40,6 +40,62 @@ CONFIG = {
 }
 
 
+# Of configurations: changes with which the file's tensors are the layer's adapters.
+ACCEPTED = (
+    *({"init_lora_weights": how} for how in (True, False, "gaussian", "eva", "orthogonal")),
+    {"eva_config": {"rho": 2.0, "tau": 0.99}, "loftq_config": {}, "corda_config": None, "lora_ga_config": None},
+    {"revision": None, "inference_mode": True, "auto_mapping": {"base_model_class": "Qwen3MoeForCausalLM"}, "peft_version": "0.18.0"},
+    {"use_qalora": False, "qalora_group_size": 16, "layer_replication": None, "megatron_config": None, "megatron_core": "megatron.core"},
+    {"trainable_token_indices": None, "ensure_weight_tying": False, "arrow_config": None, "use_bdlora": None, "velora_config": None},
+    {"exclude_modules": None},
+    {"exclude_modules": ["q_proj", "shared_experts"]},
+    {"exclude_modules": ["proj", "0.gate_pro"]},  # neither a module nor the end of its name after a point
+    {"exclude_modules": r".*layers\.1\.mlp.*"},
+    {"exclude_modules": "gate_proj"},  # a pattern for the whole name
+    {"modules_to_save": ["lm_head", "norm"]},
+    {"layers_to_transform": 3},
+    {"layers_to_transform": [1, 3], "layers_pattern": None},
+    {"layers_to_transform": [3], "layers_pattern": "layers"},
+    {"layers_to_transform": [3], "layers_pattern": ["h", "layers"]},
+    {"layers_to_transform": [], "layers_pattern": []},
+    {"target_modules": "all-linear"},
+    {"target_modules": r"(?i).*EXPERTS\.\d\.(GATE|up|down)_proj"},
+)
+# The same, which PEFT would use otherwise or not at all; and what is said of them.
+REFUSED = (
+    *(({"init_lora_weights": how}, f"init_lora_weights is '{how}', expected True or False or")
+      for how in ("pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga", "mica", "new")),
+    ({"init_lora_weights": ["pissa"]}, r"init_lora_weights is \['pissa'\], expected"),
+    ({"exclude_modules": ["gate_proj"]}, r"exclude_modules is \['gate_proj'\], which has .*experts.0.gate_proj"),
+    ({"exclude_modules": [f"{PREFIX}.3.down_proj"]}, "exclude_modules is .*, which has .*experts.3.down_proj"),
+    ({"exclude_modules": r".*\.2\.up_proj"}, "exclude_modules is .*, which has .*experts.2.up_proj"),
+    ({"exclude_modules": "("}, r"'\(' is no regular expression"),
+    ({"exclude_modules": 3}, "exclude_modules is 3, expected a text or a list of texts"),
+    ({"modules_to_save": ["experts"]}, r"modules_to_save is \['experts'\], which has .*0.gate_proj"),
+    ({"layers_to_transform": [1, 2]}, r"layers_to_transform is \[1, 2\], but .*experts.0.gate_proj has layer 3"),
+    ({"layers_to_transform": 0}, "layers_to_transform is 0, but .* has layer 3"),
+    ({"layers_to_transform": [3], "layers_pattern": "experts"}, r"layers_to_transform is \[3\], but .* has layer 0"),
+    ({"layers_to_transform": [3], "layers_pattern": ["h", "blocks"]}, "layers_to_transform is .*, but .* has no number of a layer"),
+    ({"layers_to_transform": [3], "layers_pattern": "["}, ".* is no regular expression"),
+    ({"layers_to_transform": "3"}, "layers_to_transform is '3', expected a whole number or a list of them"),
+    ({"layers_to_transform": [True]}, r"layers_to_transform is \[True\], expected a whole number"),
+    ({"layers_to_transform": [3], "target_modules": ".*_proj"}, "layers_to_transform is .*, expected none with target_modules that is"),
+    ({"layers_pattern": "layers"}, "layers_pattern is 'layers', expected none without layers_to_transform"),
+    ({"target_modules": [1]}, r"target_modules is \[1\], expected a text or a list of texts"),
+    ({"lora_dropout": -1}, "lora_dropout is -1, expected a number from 0 to 1"),
+    ({"lora_dropout": "0.1"}, "lora_dropout is '0.1', expected a number from 0 to 1"),
+    ({"use_rslora": "no"}, "use_rslora is 'no', expected True or False"),
+    *(({name: value}, f"{name} is .*, expected ") for name, value in (
+        ("layer_replication", [[0, 4], [2, 6]]), ("megatron_config", {"tp": 2}), ("loftq_config", {"loftq_bits": 4}),
+        ("corda_config", {"corda_method": "kpm"}), ("lora_ga_config", {"scale": "stable"}), ("velora_config", {}),
+        ("monteclora_config", {}), ("kasa_config", {}), ("arrow_config", {}), ("use_bdlora", {"nblocks": 2}),
+    )),
+    *(({name: value}, f"{name} is .*, expected a configuration without this key") for name, value in (
+        ("use_new", True), ("use_new", False), ("new_config", None), ("R", 4), ("", 1),
+    )),
+)  # fmt: skip
+
+
 def key(expert, name, side, prefix=PREFIX):
     return f"base_model.model.{prefix}.{expert}.{name}.lora_{side}.weight"
 
@@ -146,7 +202,7 @@ class AdaptersTest(unittest.TestCase):
             folder = Folder(tensors, **changes)
             config = sluice_torch.adapter_config(folder.path, PREFIX)
             self.assertEqual((config.rank, config.scaling, config.targets), (RANK, scaling, TARGETS))
-            layer = make(config)
+            layer = make(config).eval()
             before = layer(x, ids, weights)
             self.assertEqual(sluice_torch.load_adapters(folder.path, {PREFIX: layer}), [])
             self.check(layer, tensors)
@@ -154,6 +210,48 @@ class AdaptersTest(unittest.TestCase):
                 y = plain(layer, tensors, scaling, x, ids, weights)
                 self.assertLess(error(layer(x, ids, weights), y), BOUND)
                 self.assertGreater(error(before, y), 10 * BOUND)
+
+    def test_training_with_dropout_of_adapters_is_refused(self):
+        x, (ids, weights) = torch.randn(50, HIDDEN).bfloat16(), route(50, EXPERTS, TOP_K, 1)
+        steps = {
+            "forward": lambda layer: layer(x, ids, weights),
+            "forward_sorted": lambda layer: layer.forward_sorted(x[:4], torch.tensor([1, 1, 2, 0])),
+            "prepare": lambda layer: layer.prepare_backward(),
+        }
+        for dropout, trains in ((0.05, False), (1, False), (1e-9, False), (0.0, True), (0, True), (None, True)):
+            layer = make()
+            load(Folder(drawn(), lora_dropout=dropout), {PREFIX: layer})
+            for name, step in steps.items():
+                with self.subTest(dropout=dropout, step=name):
+                    layer.train()
+                    if not trains:
+                        with self.assertRaisesRegex(RuntimeError, f"lora_dropout is {float(dropout)}, which a layer in training mode"):
+                            step(layer)
+                        with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "lora_dropout"):
+                            step(layer)
+                        layer.eval()
+                    step(layer)
+            with tempfile.TemporaryDirectory() as folder:
+                sluice_torch.save_adapters(folder, {PREFIX: layer})
+                written = json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())
+            self.assertEqual(written["lora_dropout"], dropout or 0)
+            layer.lora_dropout = 0.0  # as the message says
+            steps["forward"](layer.train())
+
+    def test_configurations_that_are_known_are_accepted_and_all_others_refused_by_name(self):
+        tensors, layer = drawn(), make()
+        for changes in ACCEPTED:
+            with self.subTest(**changes):
+                folder = Folder(tensors, **changes)
+                self.assertEqual(sluice_torch.adapter_config(folder.path, PREFIX).rank, RANK)
+                load(folder, {PREFIX: layer})
+        before = {name: each.clone() for name, each in layer.state_dict().items()}
+        for changes, expected in REFUSED:
+            with self.subTest(**changes):
+                with self.assertRaisesRegex(ValueError, f"adapter_config.json: {expected}"):
+                    load(Folder(tensors, **changes), {PREFIX: layer})
+        for name, each in layer.state_dict().items():
+            self.assertTrue(torch.equal(each, before[name]), name)
 
     def test_types_names_and_weights_of_codes(self):
         for kind in ("F32", "F16", "BF16"):

@@ -16,30 +16,21 @@ from . import lora, safetensors, sharding, state
 from .checkpoint import Checkpoint
 from .loading import NAMES
 from .moe import MoE
+from .peft_config import PeftConfig
 from .ranks import raise_any
 from .writes import write
 
 CONFIG, MODEL = "adapter_config.json", "adapter_model.safetensors"
 _ROOT = "base_model.model."
 _SIDES = {"a": "lora_A", "b": "lora_B"}
-# What changes an adapter's result, and the values with which it does not.
-_UNSUPPORTED = {
-    "use_dora": (False, None),
-    "use_qalora": (False, None),
-    "lora_bias": (False, None),
-    "fan_in_fan_out": (False, None),
-    "bias": ("none", None),
-    "target_parameters": ([], None),
-    "alora_invocation_tokens": ([], None),
-}
 _TYPES = ("F32", "F16", "BF16")
 
 
 def adapter_config(path, prefix: str, names: tuple[str, str, str] = NAMES) -> lora.LoRAConfig:
     """The LoRAConfig of a layer that can have the adapters of the experts at `prefix` in the folder `path`.
 
-    ValueError: a file that is missing or is none of PEFT; another kind of adapters than plain LoRA; experts that differ
-    in r, scaling or targets; no adapters there.
+    ValueError: a file that is missing or is none of PEFT; another kind of adapters than plain LoRA, or a key or value of the
+    configuration that is not known (peft_config.py); experts that differ in r, scaling or targets; no adapters there.
     """
     return _Adapters(path, names).config_of(prefix)
 
@@ -52,7 +43,8 @@ def load_adapters(path, layers: dict[str, MoE], names: tuple[str, str, str] = NA
     names    of gate, up and down; the first counts for nothing where experts have no gate
 
     Numbers are rounded to the type of the parameters. Returns the tensors of the file that belong to none of the layers, such
-    as adapters of attention. Dropout of adapters (lora_dropout) is not applied in training.
+    as adapters of attention. Dropout of adapters is not implemented: where the file's lora_dropout is above 0, the layer's
+    lora_dropout becomes that, and its forwards in training mode are refused (RuntimeError).
     ValueError, before any layer has changed: as in adapter_config(); a layer with another rank, scaling or targets; a
     tensor that is missing, is superfluous below a prefix, or has another shape or type than the layer's.
     """
@@ -65,6 +57,8 @@ def load_adapters(path, layers: dict[str, MoE], names: tuple[str, str, str] = NA
         own = sharding.take(name, tensor.unsqueeze(0), layer.shard, layer.shape.tp, layer.shape.inputs)[0]
         for row in (row for row, each in enumerate(layer.local_experts) if each == expert):
             write(getattr(layer, name)[row], own)
+    for layer in layers.values():
+        layer.lora_dropout = file.config.dropout
     return file.outside(layers)
 
 
@@ -127,7 +121,7 @@ def _config_for(layers, config: lora.LoRAConfig, names, base_model, task_type) -
         "r": config.rank,
         "lora_alpha": alpha,
         "target_modules": rf"({prefixes})\.\d+\.({targets})",
-        "lora_dropout": 0.0,
+        "lora_dropout": max(layer.lora_dropout for layer in layers.values()),
         "bias": "none",
         "use_rslora": False,
         "use_dora": False,
@@ -156,37 +150,17 @@ class _Adapters:
         self.path, self.names = pathlib.Path(path), tuple(names)
         if len(set(self.names)) != 3:
             raise ValueError(f"names are {names!r}, expected three different ones: of gate, up and down")
-        self.config = self._read_config()
+        self.config = PeftConfig(self.path / CONFIG)
         if not (self.path / MODEL).is_file():
             raise ValueError(f"{self.path} has no {MODEL}")
         self.checkpoint = Checkpoint(self.path / MODEL)
-
-    def _read_config(self) -> dict:
-        file = self.path / CONFIG
-        try:
-            found = json.loads(file.read_bytes())
-        except OSError as error:
-            raise ValueError(f"{file}: cannot read: {error.strerror}") from None
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(f"{file}: expected a JSON object")
-        if found.get("peft_type") != "LORA":
-            raise ValueError(f"{file}: peft_type is {found.get('peft_type')!r}, expected 'LORA'")
-        for name, good in _UNSUPPORTED.items():
-            if found.get(name) not in good:
-                raise ValueError(f"{file}: {name} is {found[name]!r}, expected {good[0]!r}")
-        for name in ("rank_pattern", "alpha_pattern"):
-            if not isinstance(found.get(name) or {}, dict):
-                raise ValueError(f"{file}: {name} is {found[name]!r}, expected an object")
-        return found
 
     def config_of(self, prefix: str) -> lora.LoRAConfig:
         """Of the modules that have adapters below `prefix`; all of them must agree."""
         targets, found = {}, None
         for expert, name, _ in sorted(self._below(prefix)):
             module = f"{prefix}.{expert}.{name}"
-            now = self._rank_of(module), self._scaling_of(module)
+            now = self.config.rank_of(module), self.config.scaling_of(module)
             if found not in (None, now):
                 raise ValueError(
                     f"{self.path / CONFIG}: {module} has r={now[0]}, scaling {now[1]:g}, but earlier experts have "
@@ -222,7 +196,7 @@ class _Adapters:
             for own in layer.lora.names():
                 target, _, side = own.split("_")
                 name, rank = self.names[lora.TARGETS.index(target)], layer.lora.rank
-                self._check_is_target(f"{prefix}.{expert}.{name}")
+                self.config.check_is_target(f"{prefix}.{expert}.{name}")
                 used.add((expert, name, side))
                 tensor = self._read(_key(prefix, expert, name, side), (rank, ins[target]) if side == "a" else (outs[target], rank))
                 if expert in local:
@@ -259,39 +233,3 @@ class _Adapters:
         if kind not in _TYPES or tuple(tensor.shape) != shape:
             raise ValueError(f"{key} is {kind} {list(tensor.shape)}, expected {list(shape)} of {', '.join(_TYPES)}")
         return tensor
-
-    def _check_is_target(self, module: str):
-        """ValueError: the configuration does not give the module an adapter, so that PEFT would not use the tensors."""
-        targets = self.config.get("target_modules")
-        if isinstance(targets, str):
-            good = targets == "all-linear" or self._matches(targets, module)
-        else:
-            good = any(module == each or module.endswith(f".{each}") for each in targets or [])
-        if not good:
-            raise ValueError(f"{self.path / CONFIG}: target_modules is {targets!r}, which does not have {module}")
-
-    def _matches(self, pattern: str, module: str) -> bool:
-        try:
-            return re.fullmatch(pattern, module) is not None
-        except re.error as error:
-            raise ValueError(f"{self.path / CONFIG}: {pattern!r} is no regular expression: {error}") from None
-
-    def _of_module(self, pattern: str, default: str, module: str):
-        """What the configuration says of a module: by the first pattern that ends its name, else the default."""
-        for each, value in (self.config.get(pattern) or {}).items():
-            if self._matches(rf"(.*\.)?({each})", module):
-                return pattern, value
-        return default, self.config.get(default)
-
-    def _rank_of(self, module: str) -> int:
-        name, rank = self._of_module("rank_pattern", "r", module)
-        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-            raise ValueError(f"{self.path / CONFIG}: {name} gives {module} r={rank!r}, expected a whole number from 1 on")
-        return rank
-
-    def _scaling_of(self, module: str) -> float:
-        name, alpha = self._of_module("alpha_pattern", "lora_alpha", module)
-        if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not math.isfinite(alpha) or alpha <= 0:
-            raise ValueError(f"{self.path / CONFIG}: {name} gives {module} lora_alpha={alpha!r}, expected a positive number")
-        rank = self._rank_of(module)
-        return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)

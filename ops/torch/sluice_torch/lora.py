@@ -59,6 +59,15 @@ def check_targets(config: LoRAConfig, activation: str):
         raise ValueError(f"targets of adapters are {config.targets!r}, but {activation} has no gate, expected some of {expected}")
 
 
+def check_dropout(layer):
+    """RuntimeError: a forward in training mode, whose dropout of adapters is not implemented."""
+    if layer.training and layer.lora_dropout:
+        raise RuntimeError(
+            f"lora_dropout is {layer.lora_dropout}, which a layer in training mode does not apply: call eval(), or set the layer's "
+            f"lora_dropout to 0 to train without"
+        )
+
+
 def make_parameters(
     config: LoRAConfig, experts: int, hidden: int, intermediate: int, dtype: torch.dtype, tp: int = 1
 ) -> dict:

@@ -151,7 +151,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             self.set_places(placement.choose(self.shape, torch.ones(num_experts)))
             self._rows_seen = torch.zeros(num_experts, dtype=torch.int64)
         self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
-        self.pack_frozen = pack_frozen
+        self.pack_frozen, self.lora_dropout = pack_frozen, 0.0  # above 0: training is refused
         self._layers = {}
         own, part = len(self.shape.places_of(self._group.rank)), self.shape.part
         self._add_weight("gate_up_weight", (own, self.shape.inputs * part, hidden), dtype)
@@ -401,6 +401,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         if self.lora is not None:
             from . import lora
 
+            lora.check_dropout(self)
             weights += self._summed(lora.adapter_weights(self.lora, *self._adapters(own), self.shape.inputs))
         return weights + scales
 
