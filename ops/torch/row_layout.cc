@@ -6,6 +6,15 @@
 #include <cstring>
 
 namespace sluice {
+namespace {
+
+// `received` and its pads; at most `multiple` or twice `received`, so that it fits.
+int64_t paddedTo(int64_t multiple, int64_t received) {
+  const int64_t beyond = received % multiple;
+  return beyond == 0 ? received : received - beyond + multiple;
+}
+
+}  // namespace
 
 bool RowLayout::hasGaps() const {
   int64_t next = 0;
@@ -21,11 +30,16 @@ Expected<RowLayout> makeRowLayout(std::span<const int32_t> firstRows, int64_t fi
   layout.received = firstRows.back();
   for (size_t e = 0; e + 1 < firstRows.size(); ++e) {
     const int64_t received = firstRows[e + 1] - firstRows[e];
-    const int64_t padded = (received + multiple - 1) / multiple * multiple;
+    const int64_t padded = paddedTo(multiple, received);
+    if (padded > kMaxRowsWithPads - layout.rows)
+      return Error{fmt::format("pad_multiple is {}, but {} rows of {} experts with pads are more than {}",
+                               multiple, layout.received, firstRows.size() - 1, kMaxRowsWithPads)};
     layout.experts.push_back({layout.rows, received, padded});
     layout.rows += padded;
   }
   if (fixed < 0) return layout;
+  if (fixed > kMaxRowsWithPads)
+    return Error{fmt::format("num_permuted_tokens is {}, expected at most {}", fixed, kMaxRowsWithPads)};
   if (layout.rows > fixed)
     return Error{fmt::format(
         "num_permuted_tokens is {}, but there are {} rows{}", fixed, layout.received,

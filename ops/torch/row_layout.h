@@ -12,6 +12,10 @@
 
 namespace sluice {
 
+// Rows of a rank in a step, with pads: fewer than 2^31, like rows without pads, so that their bytes fit in 64
+// bits.
+inline constexpr int64_t kMaxRowsWithPads = (int64_t{1} << 31) - 1;
+
 struct RowLayout {
   struct Expert {
     int64_t first;     // of its rows, in tensors of the caller
@@ -26,8 +30,8 @@ struct RowLayout {
   bool hasGaps() const;
 };
 
-// `firstRows` as RowMemory gets it. `fixed` is the number of rows, or -1 for as many as there are. Error:
-// there are more.
+// `firstRows` as RowMemory gets it. `fixed` is the number of rows, or -1 for as many as there are; `multiple`
+// is 1 or more. Error: there are more than `fixed` or kMaxRowsWithPads.
 Expected<RowLayout> makeRowLayout(std::span<const int32_t> firstRows, int64_t fixed, int64_t multiple);
 
 // Copies received rows to their places, and fills pads with zeros. `to` may be `received` if there are no

@@ -2,6 +2,7 @@
 #include "ops/torch/row_layout.h"
 
 #include <catch2/catch.hpp>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -87,6 +88,27 @@ TEST_CASE("more rows than the caller wants are an error") {
   CHECK(makeRowLayout(firstRows, 7, 1).error().message == "num_permuted_tokens is 7, but there are 8 rows");
   CHECK(makeRowLayout(firstRows, 11, 4).error().message ==
         "num_permuted_tokens is 11, but there are 8 rows, 12 with experts padded to multiples of 4");
+}
+
+TEST_CASE("sizes near the limits of integers are errors, or right") {
+  const std::vector<int32_t> firstRows{0, 3, 3, 8};
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t base :
+       {int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 62, kMost / 2, kMost / 3, kMost - 8})
+    for (int64_t off = -4; off <= 8; ++off) {
+      const int64_t value = base + off;
+      INFO("value " << value);
+      CHECK_FALSE(makeRowLayout(firstRows, kAsMany, value));  // twice as many rows
+      CHECK(!makeRowLayout(firstRows, value, 1) == value > kMaxRowsWithPads);
+      CHECK_FALSE(makeRowLayout(firstRows, value, value));
+      if (value > kMaxRowsWithPads) CHECK_FALSE(makeRowLayout(firstRows, value, 4));
+    }
+  const int64_t half = kMaxRowsWithPads / 2;
+  CHECK(makeRowLayout(firstRows, kAsMany, half)->rows == 2 * half);
+  CHECK(makeRowLayout(firstRows, kAsMany, half + 1).error().message ==
+        "pad_multiple is 1073741824, but 8 rows of 3 experts with pads are more than 2147483647");
+  CHECK(makeRowLayout(std::vector<int32_t>{0, 0, 5}, kAsMany, kMaxRowsWithPads)->rows == kMaxRowsWithPads);
+  CHECK(makeRowLayout(std::vector<int32_t>{0, 2147483647}, kAsMany, 1)->rows == 2147483647);
 }
 
 }  // namespace

@@ -10,9 +10,12 @@ import re
 import torch
 
 from . import cache, ranks
-from .graphs import MOST_TOKENS, dealt
+from .graphs import dealt
+from .integers import MOST_EXPERTS, MOST_SIZE, MOST_THREADS, MOST_TOKENS, MOST_TOP_K, whole_number
 
 CORES = (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return"))  # arguments, and the compiler's options
+
+_MOST_BYTES = 8 * MOST_SIZE  # of a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +35,10 @@ class ExchangeShape:
     def compile(self) -> str:
         """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none; more cores than there
         are."""
-        for name, least in (("hidden", 1), ("experts", 1), ("top_k", 1), ("max_tokens", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is {value!r}, expected a whole number from {least} on")
+        whole_number("hidden", self.hidden, 1, MOST_SIZE)
+        whole_number("num_experts", self.experts, 1, MOST_EXPERTS)
+        whole_number("top_k", self.top_k, 1, MOST_TOP_K)
+        whole_number("max_tokens", self.max_tokens, 1, MOST_TOKENS)
         by_rank = self.rows_per == "rank"
         graph = json.loads(cache.find_graph(f"exchange/{'ranks' if by_rank else 'pairs'}.json").read_text())
         if by_rank:  # whose program does not depend on experts, but all ranks must have the same
@@ -61,8 +64,7 @@ class ExchangeShape:
             cores = getattr(self, f"{option}_cores")
             if cores is None:
                 continue
-            if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
-                raise ValueError(f"{name} is {cores!r}, expected a whole number from 1 on")
+            whole_number(name, cores, 1, MOST_THREADS)
             options.append(f"--{option}-cores={cores}")
         return tuple(options)
 
@@ -134,8 +136,7 @@ def get_hidden_bytes(x: torch.Tensor) -> int:
 def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> ranks.Buffer:
     """The buffer of a group, for rows of that many bytes or fewer. Collective the first time."""
     shared = ranks.shared_by(ranks.Group(group), threads, timeout)
-    if not isinstance(hidden_bytes, int) or hidden_bytes < 0:
-        raise ValueError(f"hidden_bytes is {hidden_bytes!r}, expected a whole number from 0 on")
+    whole_number("hidden_bytes", hidden_bytes, 0, _MOST_BYTES)
     shared.keep()
     shared.buffer.hidden_bytes = max(shared.buffer.hidden_bytes, hidden_bytes)
     return shared.buffer
@@ -164,8 +165,7 @@ def init_buffer(
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
         buffer = get_buffer(group, hidden_bytes)
-        if not isinstance(max_tokens, int) or not 1 <= max_tokens <= MOST_TOKENS:
-            raise ValueError(f"max_tokens is {max_tokens!r}, expected 1 to {MOST_TOKENS}")
+        whole_number("max_tokens", max_tokens, 1, MOST_TOKENS)
         if (num_experts is None) != (top_k is None):
             raise ValueError(f"num_experts is {num_experts!r}, but top_k is {top_k!r}, expected both or none")
     buffer.max_tokens = shared.largest("make a buffer", max_tokens)

@@ -8,6 +8,7 @@ import threading
 import torch
 
 from . import buffers, ranks, recording
+from .integers import MOST_EXPERTS, MOST_ROWS, whole_number
 from .tensors import as_stored
 from .writes import write
 
@@ -147,15 +148,13 @@ def fused_dispatch(
             _check_tensor(name, tensor, "[T, K]" if routing_map is None else "[T, E]")
         if routing_map is None:
             ids, weights, most = token_indices, token_probs, token_indices.shape[1]
-            if not isinstance(num_experts, int):
-                raise ValueError(f"num_experts is {num_experts!r}, expected the number of experts of all ranks")
+            whole_number("num_experts", num_experts, 1, MOST_EXPERTS)
         else:
             num_experts, most = _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, token_probs)
         fixed = -1 if num_permuted_tokens is None else num_permuted_tokens
-        if not isinstance(fixed, int) or (num_permuted_tokens is not None and fixed < 0):
-            raise ValueError(f"num_permuted_tokens is {num_permuted_tokens!r}, expected a whole number from 0 on, or None")
-        if not isinstance(pad_multiple, int) or pad_multiple < 1:
-            raise ValueError(f"pad_multiple is {pad_multiple!r}, expected a whole number from 1 on")
+        if num_permuted_tokens is not None:
+            whole_number("num_permuted_tokens", num_permuted_tokens, 0, MOST_ROWS, ", or None")
+        whole_number("pad_multiple", pad_multiple, 1, MOST_ROWS)
         if rows_per not in ("expert", "rank"):
             raise ValueError(f"rows_per is {rows_per!r}, expected 'expert' or 'rank'")
         if rows_per == "rank" and pad_multiple != 1:
@@ -259,7 +258,7 @@ def _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, to
     for name, tensor in (("token_indices", token_indices), ("token_probs", token_probs)):
         if tensor is not None:
             raise ValueError(f"{name} is given together with routing_map, expected one of both")
-    experts = routing_map.shape[1] if num_experts is None else num_experts
+    experts = routing_map.shape[1] if num_experts is None else whole_number("num_experts", num_experts, 1, MOST_EXPERTS)
     for name, tensor, dtype in (("routing_map", routing_map, torch.bool), ("probs", probs, torch.float32)):
         if tensor.dtype != dtype:
             raise ValueError(f"{name} has type {tensor.dtype}, expected {dtype}")
@@ -271,7 +270,7 @@ def _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, to
     most = int(numbers.max()) if len(x) else 0
     if top_k is None:
         return experts, most
-    if not isinstance(top_k, int) or not 1 <= top_k <= experts:
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= experts:
         raise ValueError(f"top_k is {top_k!r}, expected 1 to the {experts} experts")
     if most > top_k:
         raise ValueError(f"token {int(numbers.argmax())} has {most} experts in routing_map, but top_k is {top_k}")

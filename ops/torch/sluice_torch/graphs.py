@@ -9,6 +9,7 @@ import math
 import struct
 
 from .builder import Graph
+from .integers import MOST_EXPERTS, MOST_RANKS, MOST_SIZE, MOST_TOKENS, MOST_TOP_K, whole_number
 from .precision import BF16, Precision
 from .structure import ACTIVATIONS, LIMITED, inputs_of
 
@@ -28,8 +29,16 @@ GROUPS = (0, 32, 64, 128)
 # The tokens of the ranks that share experts: those of each rank, or the same at all of them.
 TOKENS = ("own", "same")
 
-# The largest max_tokens of a graph.
-MOST_TOKENS = 4194304
+# The largest sizes of a graph.
+_MOST = {
+    "hidden": MOST_SIZE,
+    "intermediate": MOST_SIZE,
+    "experts": MOST_EXPERTS,
+    "top_k": MOST_TOP_K,
+    "ranks": MOST_RANKS,
+    "max_tokens": MOST_TOKENS,
+    "tp": MOST_RANKS,
+}
 
 
 def dealt(count: int, groups: int, group: int) -> range:
@@ -62,12 +71,10 @@ class LayerShape:
     backward: str = "bf16"  # one of BACKWARDS
 
     def __post_init__(self):
-        for name in ("hidden", "intermediate", "experts", "top_k", "ranks", "max_tokens", "tp"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} is {value!r}, expected a whole number from 1 on")
-        if self.spare is not None and (not isinstance(self.spare, int) or isinstance(self.spare, bool) or self.spare < 0):
-            raise ValueError(f"spare is {self.spare!r}, expected a whole number from 0 on, or None")
+        for name, most in _MOST.items():
+            whole_number("num_experts" if name == "experts" else name, getattr(self, name), 1, most)
+        if self.spare is not None:
+            whole_number("spare", self.spare, 0, MOST_EXPERTS, ", or None")
         if self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}, expected at most the {self.experts} experts")
         if self.activation not in ACTIVATIONS:

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from .integers import MOST_ROWS, MOST_SIZE, whole_number
+
 # Products round nothing; rows, weights and gradients to FP8 with a scale per tensor; to MXFP8; the same with squares of
 # weights.
 KINDS = ("bf16", "fp8", "mxfp8", "mxfp8-32x32")
@@ -31,9 +33,8 @@ class Delayed:
     reduce: bool = True
 
     def __post_init__(self):
-        for name, value in (("amax_history_len", self.length), ("interval", self.interval)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} is {value!r}, expected a whole number from 1 on")
+        whole_number("amax_history_len", self.length, 1, MOST_SIZE)
+        whole_number("interval", self.interval, 1, MOST_ROWS)
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"amax_compute_algo is {self.algorithm!r}, expected one of {', '.join(ALGORITHMS)}")
         number = isinstance(self.margin, (int, float)) and not isinstance(self.margin, bool)

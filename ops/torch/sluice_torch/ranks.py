@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import gc
 import itertools
+import math
 import os
 import secrets
 import threading
@@ -22,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from . import library
+from .integers import MOST_RANKS, MOST_THREADS, whole_number
 
 _guard = threading.RLock()
 # By process and group. Objects that only modules keep alive are not in _lasting.
@@ -43,8 +45,7 @@ class Group:
     """
 
     def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own"):
-        if not isinstance(tp, int) or isinstance(tp, bool) or tp < 1:
-            raise ValueError(f"tp is {tp!r}, expected a whole number from 1 on")
+        whole_number("tp", tp, 1, MOST_RANKS)
         if mesh is not None:
             if ep_group is not None or tp_group is not None:
                 raise ValueError("mesh is given together with ep_group or tp_group, expected one of both")
@@ -212,7 +213,9 @@ class Shared:
         failure = None
         try:
             library.load()
-        except RuntimeError as error:
+            whole_number("threads", threads, 0, MOST_THREADS)
+            _check_timeout(timeout)
+        except (RuntimeError, ValueError) as error:
             if group.size == 1:
                 raise
             failure = str(error)  # raised at all ranks, because the others would wait for this one
@@ -299,6 +302,11 @@ class Shared:
             if not self._lasting:
                 _lasting.pop(self.key, None)
         self.ranks.trim()
+
+
+def _check_timeout(timeout):
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 < timeout < math.inf:
+        raise ValueError(f"timeout is {timeout!r}, expected a positive number of seconds")
 
 
 class Held:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from . import cache, ranks, recording, scaling
 from .autocast import Chooser, is_in_backward
 from .graphs import dealt
+from .integers import MOST_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
 from .megatron_groups import tp_group_of
@@ -84,6 +85,8 @@ class _ParallelLinear(Reports, torch.nn.Module):
         tokens = "own" if self.sequence_parallel or group is None else "same"
         self._group = ranks.Group(tp_group=group, tokens=tokens)
         tp = self._group.tp
+        for name, size in (("input_size", ins), ("output_size", outs)):
+            whole_number(name, size, 1, MOST_ROWS)
         divided, name = (outs, "output_size") if self._column else (ins, "input_size")
         if divided % tp:
             raise ValueError(f"{name} is {divided}, expected a multiple of the {tp} ranks of tp_group")
