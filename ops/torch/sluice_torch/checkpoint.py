@@ -2,7 +2,6 @@
 
 import collections.abc
 import copy
-import json
 import math
 import mmap
 import os
@@ -12,6 +11,7 @@ import weakref
 
 import torch
 
+from .json_objects import is_size, read_object
 from .writes import read_file, write
 
 _INDEX = "model.safetensors.index.json"
@@ -31,20 +31,27 @@ _TYPES = {
     "F8_E5M2": torch.uint8,
     "F8_E8M0": torch.uint8,
 }
+_MOST_DIMENSIONS = 16
 # Numbers that are converted at a time: they stay in the cache, and PyTorch converts so few in one thread. Where other
 # processes have the cores, its threads wait milliseconds for each other.
 _CONVERTED = 32 * 1024 - 1
 
 
-class _Once(dict):
-    """An object of JSON, and a name that it has twice, or None: readers of JSON take the last one."""
+def _content(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot read: {error.strerror}") from None
 
-    def __init__(self, pairs):
-        super().__init__(pairs)
-        self.doubled = None
-        if len(self) < len(pairs):
-            names = [name for name, _ in pairs]
-            self.doubled = next(name for name in names if names.count(name) > 1)
+
+def _check_name(path: pathlib.Path):
+    """ValueError: what no file can be called."""
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise ValueError(f"{str(path)!a}: cannot read: no file can have this name")
 
 
 class _File:
@@ -52,6 +59,7 @@ class _File:
 
     def __init__(self, path: pathlib.Path):
         self.path = path
+        _check_name(path)
         try:
             self.file = open(path, "rb", buffering=0)
             weakref.finalize(self, self.file.close)
@@ -69,11 +77,8 @@ class _File:
         (length,) = struct.unpack("<Q", self.memory[:8])
         if length > size - 8:
             raise ValueError(f"{path}: a header of {length} bytes in a file of {size}: truncated, or no safetensors file")
-        try:
-            self.tensors = json.loads(self.memory[8 : 8 + length], object_pairs_hook=_Once)
-            self.tensors.pop("__metadata__", None)
-        except (ValueError, AttributeError):
-            raise ValueError(f"{path}: the header is not that of a safetensors file") from None
+        self.tensors = read_object(self.memory[8 : 8 + length], f"{path}: the header is not that of a safetensors file")
+        self.tensors.pop("__metadata__", None)
         if self.tensors.doubled is not None:
             raise ValueError(f"{path}: the header describes {self.tensors.doubled} twice")
         self.begin = 8 + length
@@ -99,15 +104,13 @@ class _File:
             raise ValueError(f"{self.path}: ends at byte {offset + done} of {self.size}: it was truncated meanwhile")
 
     def _entry(self, name: str) -> tuple[str, list[int], int, int]:
-        try:
-            entry = self.tensors[name]
-            kind, shape, (first, last) = entry["dtype"], list(entry["shape"]), entry["data_offsets"]
-            good = all(isinstance(each, int) and each >= 0 for each in (*shape, first, last))
-        except (KeyError, TypeError, ValueError):
-            good = False
-        if not good:
+        entry = self.tensors.get(name)
+        kind, shape, offsets = (entry.get(key) if isinstance(entry, dict) else None for key in ("dtype", "shape", "data_offsets"))
+        good = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2 and all(map(is_size, shape + offsets))
+        if not good or len(shape) > _MOST_DIMENSIONS or math.prod(shape) >= 1 << 62:
             raise ValueError(f"{self.path}: the header does not describe {name}")
-        if kind not in _TYPES:
+        first, last = offsets
+        if not isinstance(kind, str) or kind not in _TYPES:
             raise ValueError(f"{self.path}: {name} has type {kind!r}, expected one of {', '.join(_TYPES)}")
         if not first <= last <= self.size - self.begin:
             raise ValueError(
@@ -131,11 +134,11 @@ class Checkpoint(collections.abc.Mapping):
         self._files, self._file_of = {}, {}
         index = self.path / _INDEX
         if index.is_file():
-            try:
-                files = json.loads(index.read_bytes(), object_pairs_hook=_Once)["weight_map"]
-                self._file_of = {name: self.path / file for name, file in files.items()}
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{index}: no index of safetensors files: expected an object 'weight_map'") from None
+            error = f"{index}: no index of safetensors files: expected an object 'weight_map' of names of files"
+            files = read_object(_content(index), error).get("weight_map")
+            if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+                raise ValueError(error)
+            self._file_of = {name: self.path / file for name, file in files.items()}
             if files.doubled is not None:
                 raise ValueError(f"{index}: {files.doubled} is there twice")
             return
@@ -191,13 +194,7 @@ class Checkpoint(collections.abc.Mapping):
     def config(self) -> dict:
         """What config.json beside the files says; empty if there is none."""
         path = (self.path if self.path.is_dir() else self.path.parent) / "config.json"
-        try:
-            found = json.loads(path.read_bytes()) if path.is_file() else {}
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(f"{path}: expected a JSON object")
-        return found
+        return read_object(_content(path), f"{path}: expected a JSON object") if path.is_file() else {}
 
     def _open(self, path: pathlib.Path) -> _File:
         if path not in self._files:

@@ -15,6 +15,8 @@ from .checkpoint import Checkpoint
 # as layers have them; AWQ has them in another order.
 _PER_WORD = 8
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+# The types that parts of a format may have.
+_WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16", "F32"), ("U8", "F8_E8M0")
 
 
 @dataclasses.dataclass
@@ -69,11 +71,13 @@ def _scales_of_numbers(checkpoint: Checkpoint, base: str, weight: torch.Tensor) 
     rows, columns = weight.shape
     name = f"{base}.weight_scale_inv"
     if name in checkpoint:
-        scale = _part(checkpoint, name, (-(-rows // 128), -(-columns // 128))).float()
+        scale = _part(checkpoint, name, (-(-rows // 128), -(-columns // 128)), _FLOATS).float()
         return scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
     name = f"{base}.weight_scale"
-    if name not in checkpoint or checkpoint[name].dtype != torch.uint8:
+    if name not in checkpoint or checkpoint.type_of(name) not in _EXPONENTS:
         raise ValueError(f"{base}.weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents")
+    if columns % 32:
+        raise ValueError(f"{base}.weight has rows of {columns}, expected a multiple of the 32 of a block of MXFP8")
     exponents = _part(checkpoint, name, (rows, columns // 32))
     return torch.exp2(exponents.float() - 127).repeat_interleave(32, 1)
 
@@ -88,24 +92,22 @@ def _e4m3() -> torch.Tensor:
 
 def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
     """GPTQ: words along the sum, [in / 8, out]; or AWQ: words along the columns of the product, [in, out / 8]."""
-    words, scale = checkpoint[f"{base}.qweight"], _present(checkpoint, f"{base}.scales")
-    if words.dtype != torch.int32 or words.dim() != 2 or scale.dim() != 2:
-        raise ValueError(f"{base}.qweight is {words.dtype} {list(words.shape)}, expected a matrix of I32, and scales a matrix")
+    words, scale = _matrix(checkpoint, f"{base}.qweight", _WORDS), _matrix(checkpoint, f"{base}.scales", _FLOATS)
     groups, outs = scale.shape
     is_awq = words.shape[1] * _PER_WORD == outs
-    if not is_awq and words.shape[1] != outs:
+    if not is_awq and (words.shape[1] != outs or outs % _PER_WORD):
         raise ValueError(f"{base}.qweight has shape {list(words.shape)} beside scales {list(scale.shape)}: not 4 bits")
-    zeros = _part(checkpoint, f"{base}.qzeros", (groups, outs // _PER_WORD))
+    zeros = _part(checkpoint, f"{base}.qzeros", (groups, outs // _PER_WORD), _WORDS)
     length = len(words) * (1 if is_awq else _PER_WORD)
-    if length % (2 * groups):
+    if not groups or length % (2 * groups):
         raise ValueError(f"{base}.scales has {groups} groups, expected even ones of the {length} rows of codes")
     if is_awq:
         each, zeros = (_split(part)[..., list(_AWQ_ORDER)].flatten(-2).to(torch.uint8) for part in (words, zeros))
         pairs = (each[::2] | each[1::2] << 4).t()
     else:
-        pairs, zeros = words.t().contiguous().view(torch.uint8), _split(zeros).flatten(-2)
+        pairs, zeros = words.t().clone(memory_format=torch.contiguous_format).view(torch.uint8), _split(zeros).flatten(-2)
         _check_order(checkpoint, base, length, groups)
-        if checkpoint.config().get("quantization_config", {}).get("checkpoint_format", "gptq") != "gptq_v2":
+        if _quantization(checkpoint).get("checkpoint_format", "gptq") != "gptq_v2":
             zeros = zeros + 1 & 15  # the first version of the format stores zeros less 1
     scale, zeros = scale.float().t(), zeros.float().t()
     is_symmetric = bool((zeros == 8).all())
@@ -123,9 +125,9 @@ def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
     name = f"{base}.weight_packed"
     if f"{base}.weight_zero_point" in checkpoint:
         raise ValueError(f"{base}.weight_zero_point: asymmetric pack-quantized weights are not supported")
-    words, scale = checkpoint[name], _present(checkpoint, f"{base}.weight_scale")
-    shape = _present(checkpoint, f"{base}.weight_shape").tolist()
-    if words.dtype != torch.int32 or len(shape) != 2 or tuple(words.shape) != (shape[0], -(-shape[1] // _PER_WORD)):
+    words, scale = _matrix(checkpoint, name, _WORDS), _present(checkpoint, f"{base}.weight_scale")
+    shape = _part(checkpoint, f"{base}.weight_shape", (2,), _INTEGERS).tolist()
+    if tuple(words.shape) != (shape[0], -(-shape[1] // _PER_WORD)):
         raise ValueError(f"{name} is {words.dtype} {list(words.shape)} of shape {shape}, expected I32 with 8 codes per word")
     if not scale.is_floating_point() or scale.dim() != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % (2 * scale.shape[1]):
         raise ValueError(f"{base}.weight_scale is {scale.dtype} {list(scale.shape)}, expected even groups of {shape}")
@@ -144,8 +146,30 @@ def _present(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     return checkpoint[name]
 
 
-def _part(checkpoint: Checkpoint, name: str, shape: tuple) -> torch.Tensor:
+def _part(checkpoint: Checkpoint, name: str, shape: tuple, types: tuple | None = None) -> torch.Tensor:
     found = _present(checkpoint, name)
     if tuple(found.shape) != shape:
         raise ValueError(f"{name} has shape {list(found.shape)}, expected {list(shape)}")
+    _check_type(checkpoint, name, types)
     return found
+
+
+def _matrix(checkpoint: Checkpoint, name: str, types: tuple) -> torch.Tensor:
+    found = _present(checkpoint, name)
+    if found.dim() != 2:
+        raise ValueError(f"{name} has shape {list(found.shape)}, expected a matrix")
+    _check_type(checkpoint, name, types)
+    return found
+
+
+def _check_type(checkpoint: Checkpoint, name: str, types: tuple | None):
+    if types is not None and checkpoint.type_of(name) not in types:
+        raise ValueError(f"{name} has type {checkpoint.type_of(name)}, expected {' or '.join(types)}")
+
+
+def _quantization(checkpoint: Checkpoint) -> dict:
+    """What config.json says of quantization."""
+    found = checkpoint.config().get("quantization_config")
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"{checkpoint.path}: quantization_config of config.json is {found!r}, expected an object")
+    return found or {}

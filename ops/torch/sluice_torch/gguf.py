@@ -56,6 +56,8 @@ class Gguf:
         self._at, self._tensors = len(_MAGIC), {}
         try:
             self._read_header()
+        except RecursionError:
+            raise ValueError(f"{self.path}: metadata has arrays in arrays, nested too deeply") from None
         except (struct.error, UnicodeDecodeError):
             raise ValueError(f"{self.path}: the header ends within the file's {len(self._memory)} bytes or is damaged") from None
 

@@ -4,6 +4,7 @@ import torch
 
 from . import codes, formats, gguf
 from .checkpoint import Checkpoint
+from .integers import MOST_EXPERTS, whole_number
 
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
@@ -43,7 +44,12 @@ def load_experts(
     names = names or (gguf.NAMES if is_stacked else NAMES)
     shape, places = layer.shape, {}
     if physical_to_logical_map is not None:
-        physical_to_logical_map = torch.as_tensor(physical_to_logical_map).tolist()
+        try:
+            physical_to_logical_map = torch.as_tensor(physical_to_logical_map).flatten().tolist()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"physical_to_logical_map is no list of whole numbers: {error}") from None
+        for expert in physical_to_logical_map:
+            whole_number("an expert of physical_to_logical_map", expert, 0, MOST_EXPERTS)
         if len(physical_to_logical_map) != shape.experts:
             raise ValueError(
                 f"physical_to_logical_map has {len(physical_to_logical_map)} experts, expected {shape.experts}"

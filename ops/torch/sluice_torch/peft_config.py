@@ -6,10 +6,12 @@ get_pattern_key): target_modules, exclude_modules, modules_to_save, layers_to_tr
 alpha_pattern. Without layers_pattern the first number in a module's name is that of its layer.
 """
 
-import json
 import math
 import pathlib
 import re
+
+from .integers import MOST_SIZE
+from .json_objects import read_object
 
 # Keys without a meaning for adapters that are there: names, how training began, other parts of the model.
 _IGNORED = {
@@ -54,14 +56,12 @@ class PeftConfig:
     def __init__(self, file: pathlib.Path):
         self.file = file
         try:
-            found = json.loads(file.read_bytes())
+            content = file.read_bytes()
         except OSError as error:
             raise ValueError(f"{file}: cannot read: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(f"{file}: expected a JSON object")
-        self._found = found
+        self._found = found = read_object(content, f"{file}: expected a JSON object")
+        if found.doubled is not None:
+            raise ValueError(f"{file}: {found.doubled} is there twice")
         if found.get("peft_type") != "LORA":
             self._refuse("peft_type", "'LORA'")
         self._check_known()
@@ -70,8 +70,8 @@ class PeftConfig:
 
     def rank_of(self, module: str) -> int:
         name, rank = self._of_module("rank_pattern", "r", module)
-        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-            raise ValueError(f"{self.file}: {name} gives {module} r={rank!r}, expected a whole number from 1 on")
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MOST_SIZE:
+            raise ValueError(f"{self.file}: {name} gives {module} r={rank!r}, expected a whole number from 1 on, at most {MOST_SIZE}")
         return rank
 
     def scaling_of(self, module: str) -> float:
