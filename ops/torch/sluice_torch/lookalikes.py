@@ -1,6 +1,7 @@
 """Finds and reports modules that look like a mixture of experts but have no layout that can be replaced."""
 
 import dataclasses
+import re
 
 import torch
 
@@ -9,6 +10,8 @@ from .twin import attributes
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # their children are not parts of a block
 _UP = 3  # a router is at most this many modules above its experts
 _DOWN = 2  # and this many below the module that contains both
+_NEAR = 2  # a router of another shape is at most this many modules above its experts
+_CALLED = re.compile(r"(.*[._])?(router|gate|wg|gating|classifier)([._].*)?")  # what routers are called
 _FEW = 8  # maximum number of parameters of an expert
 
 
@@ -24,6 +27,8 @@ def find_lookalikes(model: torch.nn.Module, known: list[str]) -> dict[str, str]:
         if group is None or group.parts & claimed:
             continue
         block, router = _find_router(names, name, group, group.parts | claimed)
+        if not router and group.named:
+            block, router = _find_other_router(names, name, group, group.parts | claimed)
         if router or group.named:
             claimed |= group.parts
             found[block] = (
@@ -129,3 +134,35 @@ def _find_router(names: dict, name: str, group: _Group, others: set[int]) -> tup
             break
         at = at.rpartition(".")[0]
     return name, ""
+
+
+def _find_other_router(names: dict, name: str, group: _Group, others: set[int]) -> tuple[str, str]:
+    """As _find_router(), for a matrix beside the experts that is called a router but does not have their shape, and in what it
+    differs."""
+    at = name
+    for _ in range(_NEAR):
+        searched = at in names and not isinstance(names[at], CONTAINERS)
+        found = {}  # by how likely it is the matrix that gives scores
+        for path, each in names[at].named_parameters() if searched else ():
+            own = path.rpartition(".")[0] or path  # without ".weight"
+            if id(each) in others or each.dim() != 2 or "shared" in path or not _CALLED.fullmatch(own):
+                continue
+            is_for_all = bool(group.count) and group.count in each.shape
+            likely = 0 if is_for_all else 1 if group.count < each.shape[0] <= 2 * group.count else 2
+            found.setdefault(likely, f"a router {path} {list(each.shape)}{_difference(each, group)}")
+        if found:
+            return at, found[min(found)]
+        if not at:
+            break
+        at = at.rpartition(".")[0]
+    return name, ""
+
+
+def _difference(router: torch.nn.Parameter, group: _Group) -> str:
+    if not group.count:
+        return ""
+    rows, width = router.shape
+    if rows == group.count:
+        sizes = ", ".join(map(str, sorted(group.sizes)))
+        return f" whose rows of {width} are none of the experts' sizes {sizes}"
+    return f" that gives {rows} scores for {group.count} experts"

@@ -1,14 +1,13 @@
 """Finds out how a block chooses experts and what it adds to them, by computing the same result."""
 
 import dataclasses
-import inspect
 import itertools
 
 import torch
 
 from .structure import Layout, Unsupported, is_close
 from .surroundings import surroundings_kept
-from .trial import call, inputs
+from .trial import call, further_arguments, inputs
 from .twin import DRAWS, Twin, random_state, tensors_of
 
 _TOP_K = ("top_k", "num_experts_per_tok", "num_selected_experts", "topk", "k")
@@ -174,8 +173,7 @@ def _shared_parts(block, experts_name: str, router_name: str, x: torch.Tensor) -
 
 def check_attributes(block: torch.nn.Module):
     """Unsupported: attributes of a block whose effect a trial may not show."""
-    parameters = list(inspect.signature(type(block).forward).parameters.values())[2:]
-    more = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    more = further_arguments(block)
     if more:
         raise Unsupported(f"is called with {', '.join(more)} too, expected its input alone")
     for name, value in vars(block).items():

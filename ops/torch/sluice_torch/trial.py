@@ -5,6 +5,7 @@ all go to the same experts, and a single row.
 """
 
 import dataclasses
+import inspect
 
 import torch
 
@@ -65,6 +66,12 @@ def inputs(hidden: int, draw: Draw):
     yield "single", normal(2, 1)
 
 
+def further_arguments(block: torch.nn.Module) -> list[str]:
+    """The names of the arguments of a block's forward beyond its input."""
+    parameters = list(inspect.signature(type(block).forward).parameters.values())[2:]
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+
+
 def call(twin: Twin, x: torch.Tensor, seed: int) -> list[torch.Tensor]:
     """The tensors that a twin returns. Unsupported: it cannot be called like this, or returns something else."""
     return _call(twin, x, seed)[0]
@@ -79,7 +86,9 @@ def _call(twin: Twin, x: torch.Tensor, seed: int) -> tuple[list[torch.Tensor], s
             raise
         except Exception as error:
             mode = " in training mode" if twin.module.training else ""
-            raise Unsupported(f"cannot be called with an input of shape {list(x.shape)}{mode}: {error}") from error
+            more = further_arguments(twin.module)
+            also = f" alone (it is called with {', '.join(more)} too)" if more else ""
+            raise Unsupported(f"cannot be called with an input of shape {list(x.shape)}{also}{mode}: {error}") from error
     outputs = [result] if isinstance(result, torch.Tensor) else result
     if not isinstance(outputs, tuple | list) or not all(isinstance(part, torch.Tensor) for part in outputs) or not outputs:
         said = f"of {', '.join(type(part).__name__ for part in outputs)}" if isinstance(outputs, tuple) else ""

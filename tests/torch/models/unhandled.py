@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from models.layouts import GatedMlp
+from models.layouts import GatedMlp, StackedExperts
 from models.variants import EXPERTS, HIDDEN, INTERMEDIATE, Block, variant
 
 
@@ -69,6 +69,18 @@ class ScoredInputs(nn.Module):
             gate, up = (rows[token] * weights[token, place, None] @ self.gate_up_proj[number]).chunk(2, -1)
             y = y.index_add(0, token, nn.functional.silu(gate) * up @ self.down_proj[number])
         return y
+
+
+class HashedStack(nn.Module):
+    """Experts that a table gives for ids of tokens, weighted by a router."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts = router(), StackedExperts(HIDDEN, INTERMEDIATE, EXPERTS)
+
+    def forward(self, x, input_ids=None):
+        ids = input_ids.reshape(-1, 1) % EXPERTS
+        return self.experts(x.reshape(-1, HIDDEN), ids, self.gate(x).reshape(-1, EXPERTS).gather(1, ids)).view(x.shape)
 
 
 class Interleaved(ScoredInputs):
@@ -175,6 +187,30 @@ UNHANDLED = {
     "experts chosen by threshold": (variant(choose=lambda self, scores: sparse_mixed(self, scores)), "computes something else"),
     "rows chosen by experts": (variant(forward=expert_choice), "computes something else"),
     "experts twice": (lambda: Parts(gate=router(), experts=mlps(make=gated), others=mlps(make=gated)), "cannot be called"),
+    "a router of more rows than experts": (
+        lambda: Parts(router=Parts(classifier=router(EXPERTS + 2)), experts=mlps(make=gated)),
+        "a router router.classifier.weight [10, 32] that gives 10 scores for 8 experts",
+    ),
+    "experts of a latent size": (
+        lambda: Parts(gate=nn.Linear(20, EXPERTS), down=nn.Linear(20, HIDDEN), experts=mlps(make=gated)),
+        "a router gate.weight [8, 20] whose rows of 20 are none of the experts' sizes 24, 32",
+    ),
+    "a router of several layers": (
+        lambda: Parts(router=Parts(down=matrix(16, HIDDEN), mlp=nn.Linear(16, 16), out=nn.Linear(16, EXPERTS)), experts=Parts(local_experts=mlps())),
+        "a router router.out.weight [8, 16] whose rows of 16",
+    ),
+    "flat matrices beside a router": (
+        lambda: Parts(router=Parts(layer=router()), experts=Parts(mlp=Parts(w1=matrix(192, HIDDEN), v1=matrix(192, HIDDEN), w2=matrix(192, HIDDEN)))),
+        "mlp.w2 [192, 32] and a router router.layer.weight [8, 32], expected",
+    ),
+    "stacked with a router of a null expert": (
+        lambda: Parts(gate=router(EXPERTS + 1), experts=Parts(**stacks("experts_w"))),
+        "a router gate.weight [9, 32] that gives 9 scores for 8 experts",
+    ),
+    "stacked and chosen by ids of tokens": (
+        HashedStack,
+        "alone (it is called with input_ids too)",
+    ),
     "called with a mask": (variant(forward=lambda self, x, mask=None: Block.forward(self, x)), "called with mask too"),
 }
 
