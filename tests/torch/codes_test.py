@@ -82,6 +82,26 @@ class CodesTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "NaN or infinity"):
                 sluice_torch.quantize(weight)
 
+    def test_fine_tuning_takes_numbers_for_each_kind_of_codes(self):
+        gate_up, down = all_weights()
+        x, ids, given, dy = batch()
+        for weights in KINDS:
+            with self.subTest(weights=weights):
+                tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **KINDS[weights])
+                with self.assertRaisesRegex(RuntimeError, r"with gate and up \[8, 128, 128\] and down \[8, 128, 128\]"):
+                    tuning.forward(x, ids, given)
+                gate, up = gate_up.chunk(2, 1)
+                with self.assertRaisesRegex(ValueError, r"up has shape \[8, 128, 64\], expected \[8, 128, 128\]"):
+                    tuning.load_weights(gate, up[:, :, ::2], down)
+                with self.assertRaisesRegex(ValueError, "down is of type list, expected"):
+                    tuning.load_weights(gate, up, [1])
+                tuning.load_weights(gate, up, down)
+                y = tuning.forward(x.detach(), ids, given.detach())
+                grads = tuning.backward(dy)
+                bound = BOUND if weights.endswith("-weights") else OF_ROWS
+                for a, b in zip((y, grads["x"], grads["expert_weights"]), expected_of(x, ids, given, dy, weights)):
+                    self.assertLess(error(a, b), bound)
+
     def test_values_and_gradients_are_those_of_the_decoded_weights(self):
         for weights in KINDS:
             bound = BOUND if weights.endswith("-weights") else OF_ROWS

@@ -134,7 +134,7 @@ WAYS = {
     "load_experts of an open checkpoint": (loads("BF16", opened=sluice_torch.Checkpoint), PLAIN),
     "load_state_dict": (lambda layer: layer.load_state_dict(new_state(layer)), ALL),
     "set_expert": (lambda layer: set_weights(layer, NEW), ALL - DELAYED),
-    "load_weights": (load_by_hand, PLAIN | {"int8"}),
+    "load_weights": (load_by_hand, PLAIN | CODES),
     "merge_adapters": (merge, PLAIN - DELAYED),
     "reset_parameters": (initialise, ALL),
     "place": (move, {"places"}),

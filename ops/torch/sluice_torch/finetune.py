@@ -55,18 +55,25 @@ class FineTuning:
     def load_weights(self, gate: torch.Tensor | None, up: torch.Tensor, down: torch.Tensor):
         """Sets the weights of this rank's experts (its shard of them): gate and up [E, I, H], down [E, H, I]. They are
         copied. gate is None if the activation has none."""
-        own, shape = self.layer.gate_up_weight, self.layer.shape
+        shape, sizes = self.layer.shape, self._sizes()
         if (gate is None) != (shape.inputs == 1):
             said, has = ("None", "a") if gate is None else ("given", "no")
             raise ValueError(f"gate is {said}, but {shape.activation} has {has} gate")
         given = {name: each for name, each in (("gate", gate), ("up", up), ("down", down)) if each is not None}
-        for (name, each), place in zip(given.items(), (*own.split(shape.part, 1), self.layer.down_weight)):
-            if each.shape != place.shape:
-                raise ValueError(f"{name} has shape {list(each.shape)}, expected {list(place.shape)}")
-        for row in range(len(own)):
+        for name, each in given.items():
+            if not isinstance(each, torch.Tensor) or list(each.shape) != sizes[name]:
+                found = f"has shape {list(each.shape)}" if isinstance(each, torch.Tensor) else f"is of type {type(each).__name__}"
+                raise ValueError(f"{name} {found}, expected {sizes[name]}")
+        for row in range(sizes["up"][0]):
             set_expert(self.layer, row, *(each[row] for each in given.values()))
         self.layer._scales.forget()
         self._loaded = True
+
+    def _sizes(self) -> dict[str, list[int]]:
+        """The shapes of this rank's matrices, which are those of parameters only without codes."""
+        shape, experts = self.layer.shape, len(self.layer.gate_up_weight)
+        up, down = [experts, shape.part, shape.hidden], [experts, shape.hidden, shape.part]
+        return {"gate": up, "up": up, "down": down}
 
     def prepare(self, tokens: int = 0):
         """Makes ready what forward(..., save=False) needs: MoE.prepare()."""
@@ -155,10 +162,10 @@ class FineTuning:
 
     def _check_loaded(self):
         if not self._loaded:
-            shape = self.layer.down_weight.shape
+            sizes = self._sizes()
             raise RuntimeError(
-                f"weights of {shape[0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
-                f"[{shape[0]}, {shape[2]}, {shape[1]}] and down {list(shape)}"
+                f"weights of {sizes['up'][0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
+                f"{sizes['up']} and down {sizes['down']}"
             )
 
     def _check_forward(self, x, save: bool):
