@@ -276,12 +276,12 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
 }  // namespace
 
 TokenExchange::TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path, int64_t firstExpert,
-                             int64_t experts)
+                             int64_t experts, const std::string& arguments)
     : ranks_(std::move(ranks)), firstExpert_(firstExpert), experts_(experts) {
   ranks_->checkProcess();
   ranks_->checkOnCpu("exchanges of tokens");
   Program program = refusing(*ranks_, [&] { return load(path); });
-  state_ = makeLayerState(*ranks_, std::move(program), path);
+  state_ = makeLayerState(*ranks_, std::move(program), path, arguments);
 }
 
 Program TokenExchange::load(const std::string& path) const {
@@ -323,9 +323,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, OptionalP
     if (tokens > program.maxTokens)
       throwValue(
           fmt::format("x has {} tokens, but the exchange is for at most {}", tokens, program.maxTokens));
-    checkTensor("probs", probs, at::kFloat, {tokens, exchange->columns("probs")});
+    checkTensor("token_probs", probs, at::kFloat, {tokens, exchange->columns("probs")});
     if (multiple < 1) throwValue(fmt::format("pad_multiple is {}, expected 1 or more", multiple));
-    return expertIds(ids, tokens, program.topK, program.experts);
+    return expertIds(ids, tokens, program.topK, program.experts, at::kCPU, "token_indices");
   });
   DispatchCall call{rows, multiple, submit, {}};
   const variable_list made = DispatchFunction::apply(exchange, x, narrow, probs, &call);

@@ -32,7 +32,7 @@ class TokenExchange : public torch::CustomClassHolder {
   // Collective. `path` names a task program. If it has one row per (token, rank), this rank owns `experts`
   // experts from `firstExpert` on; else `experts` is -1.
   TokenExchange(c10::intrusive_ptr<Ranks> ranks, const std::string& path, int64_t firstExpert,
-                int64_t experts);
+                int64_t experts, const std::string& arguments);
 
   int64_t savedSets() const { return state_->savedSets().made(); }
   int64_t savedInUse() const { return state_->savedSets().inUse(); }

@@ -19,7 +19,7 @@ at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight, 
 }  // namespace
 
 Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
-             const std::vector<std::string>& weights)
+             const std::vector<std::string>& weights, const std::string& arguments)
     : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
   const StepGuard guard(device());
@@ -30,7 +30,7 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
     signature_ = *std::move(signature);
     return loaded;
   });
-  state_ = makeLayerState(*ranks_, std::move(program), path);
+  state_ = makeLayerState(*ranks_, std::move(program), path, arguments);
 }
 
 uint64_t Layer::contentOf(size_t w, const at::Tensor& weight) const {

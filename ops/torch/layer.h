@@ -23,7 +23,9 @@ namespace sluice {
 class Layer : public torch::CustomClassHolder {
  public:
   // Collective. `path` names a task program, `weights` its weights in the order of the op's arguments.
-  Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::vector<std::string>& weights);
+  // `arguments` are those of Workspace::agree().
+  Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::vector<std::string>& weights,
+        const std::string& arguments);
 
   std::string describe() const { return describeProgram(state_->program(), state_->rank()); }
   std::vector<AmaxDescription> amaxes() const { return describeAmaxes(signature_.amaxes); }

@@ -45,7 +45,9 @@ TORCH_LIBRARY(sluice, m) {
       .def("address", &Network::address)
       .def("join", &Network::join);
   m.class_<Layer>("Layer")
-      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&>())
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::vector<std::string>&,
+                       const std::string&>(),
+           "", {torch::arg("ranks"), torch::arg("path"), torch::arg("weights"), torch::arg("arguments") = ""})
       .def("describe", &Layer::describe)
       .def("amaxes", &Layer::amaxes)
       .def("saved_sets", &Layer::savedSets)
@@ -76,7 +78,8 @@ TORCH_LIBRARY(sluice, m) {
   });
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
-      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&>())
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::string&>(), "",
+           {torch::arg("ranks"), torch::arg("path"), torch::arg("arguments") = ""})
       .def("amaxes", &LinearLayer::describeAmaxes)
       .def("saved_sets", &LinearLayer::savedSets)
       .def("saved_in_use", &LinearLayer::savedInUse)
@@ -86,7 +89,10 @@ TORCH_LIBRARY(sluice, m) {
       "Tensor? main_grad, int tokens, int width, Tensor? weight_amax=None";
   m.def((linear + amaxes + " -> Tensor").c_str(), sluice::linear);
   m.class_<TokenExchange>("Exchange")
-      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, int64_t, int64_t>())
+      .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, int64_t, int64_t, const std::string&>(),
+           "",
+           {torch::arg("ranks"), torch::arg("path"), torch::arg("first_expert"), torch::arg("experts"),
+            torch::arg("arguments") = ""})
       .def("saved_sets", &TokenExchange::savedSets)
       .def("saved_in_use", &TokenExchange::savedInUse)
       .def("saved_bytes", &TokenExchange::savedBytes);

@@ -200,12 +200,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
 }  // namespace
 
-LinearLayer::LinearLayer(c10::intrusive_ptr<Ranks> ranks, const std::string& path)
+LinearLayer::LinearLayer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
+                         const std::string& arguments)
     : ranks_(std::move(ranks)) {
   ranks_->checkProcess();
   ranks_->checkOnCpu("linear layers");
   Program program = refusing(*ranks_, [&] { return load(path); });
-  state_ = makeLayerState(*ranks_, std::move(program), path);
+  state_ = makeLayerState(*ranks_, std::move(program), path, arguments);
 }
 
 Program LinearLayer::load(const std::string& path) {

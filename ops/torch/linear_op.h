@@ -25,7 +25,7 @@ namespace sluice {
 class LinearLayer : public torch::CustomClassHolder {
  public:
   // Collective. `path` names a task program.
-  LinearLayer(c10::intrusive_ptr<Ranks> ranks, const std::string& path);
+  LinearLayer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::string& arguments);
 
   int64_t savedSets() const { return state_->savedSets().made(); }
   int64_t savedInUse() const { return state_->savedSets().inUse(); }

@@ -88,10 +88,12 @@ Program loadProgram(const Ranks& ranks, const std::string& path) {
   return program;
 }
 
-LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path) {
+LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path,
+                             const std::string& arguments) {
   // if one rank cannot make the layer, no rank makes it, so that their memory stays the same
   throwIfFailed(ranks.workspace()->agree(fmt::format("make layer '{}'", program.tables().name),
-                                         program.verified().fingerprint(), ranks.timeoutSeconds()));
+                                         program.verified().fingerprint(), ranks.timeoutSeconds(),
+                                         arguments));
   auto state = LayerState::create(std::move(program), ranks.transport(), ranks.workspace(), ranks.turn(),
                                   ranks.timeoutSeconds());
   if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));

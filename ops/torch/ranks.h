@@ -79,6 +79,7 @@ class Ranks : public torch::CustomClassHolder {
 Program loadProgram(const Ranks& ranks, const std::string& path);
 
 // Makes a layer of these ranks. Collective; errors name `path`, the file of the program.
-LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path);
+LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path,
+                             const std::string& arguments);
 
 }  // namespace sluice

@@ -117,9 +117,9 @@ StepGuard::StepGuard(const at::Device& device) {
 }
 
 at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts,
-                     const at::Device& device) {
+                     const at::Device& device, std::string_view name) {
   const bool wide = ids.defined() && ids.scalar_type() == at::kLong;
-  checkTensor("expert_ids", ids, wide ? at::kLong : at::kInt, {tokens, topK}, device);
+  checkTensor(name, ids, wide ? at::kLong : at::kInt, {tokens, topK}, device);
   if (!wide) return ids;
   // others stay others in 32 bits
   if (!device.is_cpu()) return ids.clamp(-2, experts).to(at::kInt);
@@ -128,7 +128,7 @@ at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_
   int32_t* to = narrow.data_ptr<int32_t>();
   for (int64_t i = 0; i < tokens * topK; ++i) {
     if (from[i] < -1 || from[i] >= experts)
-      throwValue(fmt::format("expert_ids[{}, {}] is {}, expected 0 to {}, or -1 for none", i / topK, i % topK,
+      throwValue(fmt::format("{}[{}, {}] is {}, expected 0 to {}, or -1 for none", name, i / topK, i % topK,
                              from[i], experts - 1));
     to[i] = static_cast<int32_t>(from[i]);
   }

@@ -48,8 +48,8 @@ class StepGuard {
 
 // Returns ids as the runtime reads them: [tokens, topK] I32, converted from 64 bits if needed. Throws for
 // other types and shapes, and on the CPU for 64-bit ids that are neither -1 nor an expert; on a GPU the step
-// refuses them.
+// refuses them. `name` is the caller's.
 at::Tensor expertIds(const at::Tensor& ids, int64_t tokens, int64_t topK, int64_t experts,
-                     const at::Device& device = at::kCPU);
+                     const at::Device& device = at::kCPU, std::string_view name = "expert_ids");
 
 }  // namespace sluice

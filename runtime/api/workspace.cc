@@ -157,13 +157,15 @@ Status Workspace::refuse(const std::string& why, double timeoutSeconds) {
   return impl_->meetInTurn([&](uint64_t ticket) { return impl_->refuse(ticket, "", why, timeoutSeconds); });
 }
 
-Status Workspace::agree(std::string_view what, uint64_t digest, double timeoutSeconds) {
+Status Workspace::agree(std::string_view what, uint64_t digest, double timeoutSeconds,
+                        std::string_view arguments) {
   return impl_->meetInTurn([&](uint64_t ticket) {
     StepOffer offer;
     offer.kind = StepOffer::Kind::kAgree;
     offer.step = Impl::stepOf(ticket);
     offer.name = what;
     offer.routing = digest;
+    offer.arguments = arguments;
     return impl_->meeting->hold(offer, timeoutSeconds);
   });
 }

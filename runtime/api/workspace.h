@@ -53,8 +53,10 @@ class Workspace {
   // A step that only compares: whether all ranks are about to do `what` ("make layer a.slp") with the same
   // digest. Ranks can agree before they allocate memory (contexts, saved sets), so that none allocates if one
   // refuses. Collective, and waits. Errors: a rank refuses, or is about to do something else; the ranks
-  // cannot continue.
-  Status agree(std::string_view what, uint64_t digest, double timeoutSeconds = 30);
+  // cannot continue. `arguments` say what the digest comes from, as "CALL: NAME=VALUE; NAME=VALUE": then the
+  // error names the first that differs, as far as they fit in 400 bytes.
+  Status agree(std::string_view what, uint64_t digest, double timeoutSeconds = 30,
+               std::string_view arguments = {});
   // The largest of the ranks' numbers, which all of them give for `what`. Collective and with errors like
   // agree().
   Expected<int64_t> largest(std::string_view what, int64_t number, double timeoutSeconds = 30);

@@ -17,6 +17,24 @@ void copyText(std::string_view text, std::span<char> to) {
   std::copy_n(text.begin(), length, to.begin());
 }
 
+// Takes the first of the items "NAME=VALUE" off `rest`, which "; " separates. Empty: there is none.
+std::string_view takeItem(std::string_view& rest) {
+  const size_t end = std::min(rest.find("; "), rest.size());
+  const std::string_view item = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 2, rest.size()));
+  return item;
+}
+
+std::string_view nameOf(std::string_view item) { return item.substr(0, item.find('=')); }
+
+// "VALUE", or "another value" if no item has the name, because the text was too long.
+std::string_view valueIn(std::string_view items, std::string_view name) {
+  while (!items.empty())
+    if (const std::string_view item = takeItem(items); nameOf(item) == name)
+      return item.substr(std::min(name.size() + 1, item.size()));
+  return "another value";
+}
+
 }  // namespace
 
 // The layout on the board.
@@ -36,7 +54,7 @@ struct Meeting::Header {
   uint32_t asks;
   char name[64];
   char program[72];
-  char failure[408];
+  char failure[408];  // or, where refuses is 0, what the caller of an action that must be the same gave
 
   std::string does() const {
     return kind == static_cast<uint32_t>(StepOffer::Kind::kRun) ? fmt::format("runs entry '{}'", name)
@@ -73,7 +91,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
                 {}};
   copyText(offer.name, header.name);
   copyText(offer.program, header.program);
-  copyText(offer.failure, header.failure);
+  copyText(offer.failure.empty() ? offer.arguments : offer.failure, header.failure);
 
   const bool isRun = offer.kind == StepOffer::Kind::kRun && !offer.name.empty();
   when_.clear();  // keeps its memory
@@ -114,6 +132,7 @@ Status Meeting::compare(int source) const {
   if (header.step != first.step)
     return Error{fmt::format("rank {} {} as step {}, but rank 0 {} as step {}", source, header.does(),
                              header.step, first.does(), first.step)};
+  if (Status same = compareArguments(source, header, first); !same) return same;
   if (header.kind != first.kind || header.entry != first.entry || std::strcmp(header.name, first.name) != 0)
     return Error{fmt::format("rank {} {}, but rank 0 {}", source, header.does(), first.does())};
   if (header.context != first.context)
@@ -142,6 +161,27 @@ Status Meeting::compare(int source) const {
       fmt::format("rank {} {} after another routing than rank 0: counts and step have digest {:016x}, but "
                   "{:016x} at rank 0",
                   source, header.does(), header.routing, first.routing)};
+}
+
+// Names the first argument that differs, if both ranks make the same call.
+Status Meeting::compareArguments(int source, const Header& header, const Header& first) const {
+  const auto isAction = [](const Header& each) {
+    return each.kind == static_cast<uint32_t>(StepOffer::Kind::kAgree);
+  };
+  if (!isAction(header) || !isAction(first) || header.routing == first.routing) return {};
+  std::string_view own = header.failure, theirs = first.failure;
+  const size_t call = own.find(": ");
+  if (call == std::string_view::npos || own.substr(0, call) != theirs.substr(0, theirs.find(": "))) return {};
+  own.remove_prefix(call + 2);
+  theirs.remove_prefix(call + 2);
+  for (std::string_view items : {own, theirs})
+    while (!items.empty()) {
+      const std::string_view name = nameOf(takeItem(items));
+      if (const auto a = valueIn(own, name), b = valueIn(theirs, name); a != b)
+        return Error{fmt::format("rank {} passed {} as {} to {}, but rank 0 passed {}; all ranks must agree",
+                                 source, name, a, std::string_view(header.failure).substr(0, call), b)};
+    }
+  return {};
 }
 
 }  // namespace sluice

@@ -31,7 +31,9 @@ struct StepOffer {
   uint32_t context = 0;
   EntryId entry;
   int64_t tokens = 0;
-  int64_t rows = -1;       // of the inputs of rows of an entry that routes; -1: it has none
+  int64_t rows = -1;  // of the inputs of rows of an entry that routes; -1: it has none
+  std::string_view
+      arguments;  // of kAgree: what the digest comes from, as "CALL: NAME=VALUE; NAME=VALUE"; for messages
   uint64_t routing = 0;    // digest() of the routing that the entry uses, if an earlier step made it
   uint64_t placement = 0;  // digest of the experts of all places; 0: experts have one place each
   uint64_t memory = 0;     // digest of the symmetric memory that the step writes to
@@ -60,6 +62,7 @@ class Meeting {
 
   Header headerOf(int rank) const;
   Status compare(int source) const;
+  Status compareArguments(int source, const Header& header, const Header& first) const;
 
   Transport* transport_ = nullptr;
   AllGather boards_;

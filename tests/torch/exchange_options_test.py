@@ -377,7 +377,7 @@ REFUSALS = {
     "an overlap alone": ({}, lambda c: c.dispatch(overlap=True), "overlap is True, expected False without async_finish"),
     "an event of another kind": ({}, lambda c: c.dispatch(previous_event=3), "previous_event is of type int"),
     "an id twice": ({"form": "rank"}, lambda c: spoil(c, ids=c.batch.ids * 0 + 2), "token 0 has expert 2 twice"),
-    "an id of no expert": ({"form": "rank"}, lambda c: spoil(c, ids=c.batch.ids + 8), r"expert_ids\[\d+, 0\] is \d+, expected 0 to 7"),
+    "an id of no expert": ({"form": "rank"}, lambda c: spoil(c, ids=c.batch.ids + 8), r"token_indices\[\d+, 0\] is \d+, expected 0 to 7"),
     "too many tokens": (
         {"max_tokens": 64},
         lambda c: spoil(c, x=torch.zeros(65, HIDDEN).bfloat16()),

@@ -141,10 +141,10 @@ class OneRankTest(unittest.TestCase):
             twice[4, 0] = twice[4, 2]
             for message, arguments in (
                 (r"probs has shape \[3, 3\], expected \[20, 3\]", (x, ids, probs[:3])),
-                (r"expert_ids has shape \[3, 3\], expected \[20, 3\]", (x, ids[:3], probs)),
-                (r"expert_ids\[0, 0\] is \d+, expected 0 to 5", (x, ids + 6, probs)),
-                (r"expert_ids\[4,2\] is \d, as is expert_ids\[4,0\]", (x, twice, probs)),
-                ("expert_ids has type Float", (x, probs, probs)),
+                (r"token_indices has shape \[3, 3\], expected \[20, 3\]", (x, ids[:3], probs)),
+                (r"token_indices\[0, 0\] is \d+, expected 0 to 5", (x, ids + 6, probs)),
+                (r"token_indices\[4,2\] is \d, as is token_indices\[4,0\]", (x, twice, probs)),
+                ("token_indices has type Float", (x, probs, probs)),
                 (r"probs has type Double", (x, ids, probs.double())),
                 (r"x is on device meta", (x.to("meta"), ids, probs)),
             ):
@@ -198,7 +198,7 @@ class OneRankTest(unittest.TestCase):
             fused_dispatch(x.double(), ids, probs, 6)
         with self.assertRaisesRegex(ValueError, r"probs has shape \[3, 3\], expected \[20, 3\]"):
             fused_dispatch(x, ids, probs[:3], 6)
-        with self.assertRaisesRegex(ValueError, r"expert_ids\[0, 0\] is \d+, expected 0 to 5"):
+        with self.assertRaisesRegex(ValueError, r"token_indices\[0, 0\] is \d+, expected 0 to 5"):
             fused_dispatch(x, ids + 6, probs, 6)
         rows, _, _, counted, handle = fused_dispatch(x, ids, probs, 6)
         with self.assertRaisesRegex(ValueError, rf"rows has shape \[1, 32\], expected \[{len(rows)}, 32\]"):

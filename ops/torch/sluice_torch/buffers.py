@@ -10,6 +10,7 @@ import re
 import torch
 
 from . import cache, ranks
+from .described_calls import described
 from .graphs import dealt
 from .integers import MOST_EXPERTS, MOST_SIZE, MOST_THREADS, MOST_TOKENS, MOST_TOP_K, whole_number
 
@@ -93,20 +94,20 @@ class ExchangeShape:
 
 def check_ids(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int):
     """ValueError: ids and probabilities that do not fit; like the op's errors, which sees only the ranks of ids."""
-    for name, tensor in (("x", x), ("expert_ids", ids), ("probs", probs)):
+    for name, tensor in (("x", x), ("token_indices", ids), ("token_probs", probs)):
         if tensor.device.type != "cpu":
             raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
     tokens, top_k = len(x), ids.shape[1]
-    for name, tensor in (("expert_ids", ids), ("probs", probs)):
+    for name, tensor in (("token_indices", ids), ("token_probs", probs)):
         if tensor.shape != (tokens, top_k):
             raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{tokens}, {top_k}]")
     if probs.dtype != torch.float32:
-        raise ValueError(f"probs has type {probs.dtype}, expected torch.float32")
+        raise ValueError(f"token_probs has type {probs.dtype}, expected torch.float32")
     if ids.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"expert_ids has type {ids.dtype}, expected torch.int32 or torch.int64")
+        raise ValueError(f"token_indices has type {ids.dtype}, expected torch.int32 or torch.int64")
     for token, place in ((ids < -1) | (ids >= experts)).nonzero()[:1].tolist():
         raise ValueError(
-            f"expert_ids[{token}, {place}] is {ids[token, place].item()}, expected 0 to {experts - 1}, or -1 for none"
+            f"token_indices[{token}, {place}] is {ids[token, place].item()}, expected 0 to {experts - 1}, or -1 for none"
         )
     ordered = ids.sort(dim=1).values
     for token, place in ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).nonzero()[:1].tolist():
@@ -178,7 +179,7 @@ def init_buffer(
                 num_sms_dispatch_api, num_sms_combine_api,
             )  # fmt: skip
             program = shape.compile()
-        shared.exchange(program, *shape.own_experts(members.rank))
+        shared.exchange(program, *shape.own_experts(members.rank), described("init_buffer", shape))
     return buffer
 
 

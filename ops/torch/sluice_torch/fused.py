@@ -8,6 +8,7 @@ import threading
 import torch
 
 from . import buffers, ranks, recording
+from .described_calls import described
 from .integers import MOST_EXPERTS, MOST_ROWS, whole_number
 from .tensors import as_stored
 from .writes import write
@@ -178,10 +179,13 @@ def fused_dispatch(
         payload = x.float() if x.dtype == torch.float16 else x
         operands = [as_stored(tensor) for tensor in (payload, owners, weights)]
         program = shape.compile()
-    exchange = shared.exchange(program, *shape.own_experts(members.rank))
-    rows, experts, row_probs, counts, token, pending = torch.ops.sluice.dispatch(
-        exchange.op, *operands, fixed, pad_multiple, bool(overlap)
-    )
+    exchange = shared.exchange(program, *shape.own_experts(members.rank), described("fused_dispatch", shape))
+    try:
+        rows, experts, row_probs, counts, token, pending = torch.ops.sluice.dispatch(
+            exchange.op, *operands, fixed, pad_multiple, bool(overlap)
+        )
+    except RuntimeError as error:  # the program calls them so
+        raise RuntimeError(str(error).replace("expert_ids[", "token_indices[")) from None
     rows, event = _result(rows, x.dtype, pending)
     return rows, experts, row_probs, counts[1], Handle(exchange, token, x.dtype, pad_multiple > 1, counts[0], event)
 

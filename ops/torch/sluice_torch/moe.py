@@ -10,6 +10,7 @@ import torch
 from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas, scaling, sharding
 from .amax import amax_of
 from .autocast import Chooser, is_in_backward
+from .described_calls import described_step
 from .main_grad import AddToMainGrad, main_grad_of
 from .marks import Marked
 from .operands import DTYPES, PendingForward, operands_of
@@ -498,7 +499,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             names = self._weight_names()
             amaxes = [f"{name}_amax" for name in names] if key[1].precision.has_scales else []
             packs = self.pack_frozen and not key[1].precision.measures  # a first step has no second
-            self._layers[key] = shared.layer(path, names + amaxes, packs)
+            self._layers[key] = shared.layer(path, names + amaxes, packs, described_step(self, names, *program))
         return self._layers[key].op
 
     def _compile(self, shape: graphs.LayerShape, needed: tuple[bool, ...], grads: str, accumulate: bool) -> str:

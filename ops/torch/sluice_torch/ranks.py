@@ -240,27 +240,28 @@ class Shared:
             self.refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
             raise
 
-    def layer(self, path: str, weights: list[str], packs_frozen: bool = False) -> "Held":
-        """The layer of a program; made collectively at first use. A layer that keeps weights packed is not shared."""
+    def layer(self, path: str, weights: list[str], packs_frozen: bool = False, arguments: str = "") -> "Held":
+        """The layer of a program; made collectively at first use. A layer that keeps weights packed is not shared.
+        `arguments` are those of the caller (described_calls), by which ranks that differ are told how."""
         key = (path, *weights, next(self._packing)) if packs_frozen else (path, *weights)
-        held = self._hold(path, key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights))
+        held = self._hold(path, key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights, arguments))
         if packs_frozen:
             held.op.pack_frozen(True)
         return held
 
-    def linear(self, path: str) -> "Held":
+    def linear(self, path: str, arguments: str = "") -> "Held":
         """The linear layer of a program; made collectively at first use."""
-        return self._hold(path, ("linear", path), lambda: torch.classes.sluice.Linear(self.ranks, path))
+        return self._hold(path, ("linear", path), lambda: torch.classes.sluice.Linear(self.ranks, path, arguments))
 
     def largest(self, what: str, number: int) -> int:
         """The largest of the numbers that all ranks give for `what`. Collective."""
         return self.ranks.largest(what, number)
 
-    def exchange(self, path: str, first_expert: int = 0, experts: int = -1) -> "Held":
+    def exchange(self, path: str, first_expert: int = 0, experts: int = -1, arguments: str = "") -> "Held":
         """The exchange that runs the program of fused_dispatch and fused_combine; made collectively at first use. It
         lives until clear_cache(), because between two steps no object refers to it."""
         key = ("exchange", path)
-        make = lambda: torch.classes.sluice.Exchange(self.ranks, path, first_expert, experts)
+        make = lambda: torch.classes.sluice.Exchange(self.ranks, path, first_expert, experts, arguments)
         held = self._hold(path, key, make)
         self._lasting[key] = held.op
         self.keep()

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from . import cache, ranks, recording, scaling
 from .autocast import Chooser, is_in_backward
+from .described_calls import described
 from .graphs import dealt
 from .integers import MOST_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
@@ -207,7 +208,11 @@ class _ParallelLinear(Reports, torch.nn.Module):
         with shared.refusing():
             key, path = self._program(*program)
         if path is not None:
-            self._layers[key] = shared.linear(path)
+            shape, *tensors, accumulate = program
+            asked = tuple(name for name, each in zip(("x", "weight", "bias"), tensors) if each is not None and each.requires_grad)
+            more = {"keep": self.keep, "dtype": tensors[1].dtype, "main_grad": accumulate}
+            more["requires_grad"] = asked if torch.is_grad_enabled() else ()
+            self._layers[key] = shared.linear(path, described(f"te.{type(self).__name__}", shape, **more))
         return self._layers[key].op
 
     def _begin(self, shape: LinearShape, fp8_group, rows: torch.Tensor) -> scaling.Step:

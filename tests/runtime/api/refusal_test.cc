@@ -300,6 +300,47 @@ TEST_CASE("ranks agree before they make a layer, or none makes it, and the next 
     }
 }
 
+TEST_CASE("ranks that differ are told the first argument that does, and both values") {
+  struct Row {
+    std::string first, second;  // arguments of ranks 0 and 1
+    std::string found;          // empty: digests
+  };
+  const std::string wide(500, 'x');
+  const std::vector<Row> rows = {
+      {"MoE: a=1; b=2", "MoE: a=1; b=3",
+       "rank 1 passed b as 3 to MoE, but rank 0 passed 2; all ranks must agree"},
+      {"MoE: a=1; b=2", "MoE: a=0; b=3",
+       "rank 1 passed a as 0 to MoE, but rank 0 passed 1; all ranks must agree"},
+      {"f: ab=1; a=2", "f: ab=1; a=", "rank 1 passed a as  to f, but rank 0 passed 2; all ranks must agree"},
+      {"f: a=1", "f: a=1; b=2",
+       "rank 1 passed b as 2 to f, but rank 0 passed another value; all ranks must agree"},
+      {"f: a=1; b=2", "f: a=1",
+       "rank 1 passed b as another value to f, but rank 0 passed 2; all ranks must agree"},
+      {"f: a", "f: b", "rank 1 passed b as  to f, but rank 0 passed another value; all ranks must agree"},
+      {"f: a=x=1", "f: a=x=2", "rank 1 passed a as x=2 to f, but rank 0 passed x=1; all ranks must agree"},
+      {"f: " + wide, "f: " + wide + "y", ""},
+      {"f: a=1", "g: a=2", ""},
+      {"f: a=1", "f: a=1", ""},
+      {"f: ", "f: ", ""},
+      {"", "f: a=1", ""},
+      {"f: a=1", "", ""},
+      {"a=1", "a=2", ""},
+      {"; ; =", "; =; ", ""},
+  };
+  const auto ended = inWorkspaces([&](int rank, Transport&, const auto& workspace) -> Status {
+    for (const Row& row : rows) {
+      const std::string& own = rank == 0 ? row.first : row.second;
+      const std::string said = messageOf(workspace->agree("make it", rank == 0 ? 1 : 2, 30, own));
+      const std::string expected =
+          row.found.empty() ? "rank 1 is about to make it otherwise than rank 0: digest " : row.found;
+      if (said.substr(0, expected.size()) != expected) return Error{said};
+      if (!workspace->agree("make it", 3, 30, own)) return Error{"the same digest is refused"};
+    }
+    return {};
+  });
+  CHECK(ended == std::vector<std::string>(kRanks));
+}
+
 TEST_CASE("ranks that run different layers of a workspace, or run and agree, fail at once") {
   const Program program = layer();
   LayerData data = dataOf(program), alone = dataOf(program);
