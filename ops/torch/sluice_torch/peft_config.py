@@ -100,7 +100,7 @@ class PeftConfig:
     def _check_known(self):
         for name, value in self._found.items():
             if name in _ONLY:
-                if not any(value == good and type(value) is type(good) for good in _ONLY[name]):
+                if not any(value == good and isinstance(value, bool) == isinstance(good, bool) for good in _ONLY[name]):
                     self._refuse(name, " or ".join(repr(good) for good in _ONLY[name] if good is not None) or "null")
             elif name not in _IGNORED and name not in _READ:
                 self._refuse(name, "a configuration without this key, whose meaning is not known")
