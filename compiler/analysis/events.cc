@@ -43,9 +43,9 @@ std::optional<EventArray> eventBetween(const TaskProgram& program, const Family&
   return event;
 }
 
-class Planner {
+class EventPlanner {
  public:
-  explicit Planner(TaskProgram program) : program_(std::move(program)) {}
+  explicit EventPlanner(TaskProgram program) : program_(std::move(program)) {}
 
   Expected<TaskProgram> run() {
     findReaders();
@@ -184,7 +184,7 @@ class Planner {
 
 Expected<TaskProgram> insertEvents(TaskProgram program) {
   if (!program.events.empty()) return Error{reportLine("", "error", "the program has events already")};
-  return Planner(std::move(program)).run();
+  return EventPlanner(std::move(program)).run();
 }
 
 }  // namespace sluice

@@ -45,9 +45,9 @@ struct Fit {
   int64_t growth = 0;  // of the stride
 };
 
-class Planner {
+class MemoryPlanner {
  public:
-  explicit Planner(const TaskProgram& program) : program_(program), lifetimes_(program) {}
+  explicit MemoryPlanner(const TaskProgram& program) : program_(program), lifetimes_(program) {}
 
   // Finds the homes of all buffers that the runtime owns, in the order of their regions.
   std::vector<Home> run() const {
@@ -195,7 +195,7 @@ class Planner {
 
 Expected<TaskProgram> planMemory(TaskProgram program) {
   if (!program.regions.empty()) return Error{reportLine("", "error", "the program has regions already")};
-  const Planner planner(program);
+  const MemoryPlanner planner(program);
   for (const Home& home : planner.run()) {
     for (const Tenant& tenant : home.tenants) {
       Buffer& buffer = program.buffers[tenant.buffer.value];

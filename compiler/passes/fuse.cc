@@ -24,7 +24,7 @@ FusionRole roleOf(Operation* op) {
   return llvm::isa<moe::ScaleOp>(op) ? FusionRole::kScale : FusionRole::kOther;
 }
 
-float alphaOf(Operation* op) {
+float nodeAlpha(Operation* op) {
   const auto alpha = op->getAttrOfType<mlir::FloatAttr>("alpha");
   return alpha ? alpha.getValue().convertToFloat() : 1;
 }
@@ -33,7 +33,7 @@ float alphaOf(Operation* op) {
 struct EntryGraph {
   explicit EntryGraph(moe::EntryOp entry) {
     for (auto node : entry.getOps<moe::NodeOp>()) {
-      graph.nodes.push_back({roleOf(node), alphaOf(node), {}, {}});
+      graph.nodes.push_back({roleOf(node), nodeAlpha(node), {}, {}});
       for (Value value : node->getOperands()) graph.nodes.back().reads.push_back(numberOf(value));
       for (Value value : node->getResults()) graph.nodes.back().writes.push_back(numberOf(value));
       ops.push_back(node);
@@ -82,7 +82,7 @@ class EntryFuser {
       auto scale = llvm::cast<moe::ScaleOp>(graph.ops[folded.scale]);
       for (size_t product : folded.into) {
         Operation* op = graph.ops[product];
-        const float alpha = alphaOf(op) * scale.getAlpha().convertToFloat();
+        const float alpha = nodeAlpha(op) * scale.getAlpha().convertToFloat();
         op->setAttr("alpha", builder_.getF32FloatAttr(alpha));
         if (folded.intoProducer && scale.getTensorsAttr()) op->setAttr("tensors", scale.getTensorsAttr());
       }

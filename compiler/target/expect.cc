@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr uintmax_t kMaxFileBytes = 4 << 20;
+constexpr uintmax_t kMaxPredictionBytes = 4 << 20;
 constexpr double kMostExponent = 10;
 constexpr double kMostShare = 1e15;
 
@@ -35,7 +35,7 @@ Expected<Expectation> readZipf(const std::string& text, std::string_view exponen
 
 Expected<Expectation> readShares(const std::string& path) {
   std::error_code failed;
-  if (!fs::is_regular_file(path, failed) || fs::file_size(path, failed) > kMaxFileBytes || failed)
+  if (!fs::is_regular_file(path, failed) || fs::file_size(path, failed) > kMaxPredictionBytes || failed)
     return Error{fmt::format("error: '{}' is neither uniform nor zipf:EXPONENT, nor a file of at most 4 MiB",
                              oneLine(path))};
   std::ifstream file(path);

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr uintmax_t kMaxFileBytes = 1 << 20;
+constexpr uintmax_t kMaxTargetBytes = 1 << 20;
 
 void readUnified(Figures& figures, Target& target) {
   figures.number(figures.value("cores"), "cores", 1, 4096, target.cores);
@@ -83,7 +83,7 @@ Expected<Target> parseTarget(const std::string& path, std::string_view text) {
 
 Expected<Target> readTarget(const std::string& path) {
   std::error_code failed;
-  if (!fs::is_regular_file(path, failed) || fs::file_size(path, failed) > kMaxFileBytes || failed)
+  if (!fs::is_regular_file(path, failed) || fs::file_size(path, failed) > kMaxTargetBytes || failed)
     return Error{fmt::format("{}: error: no such target file, or not a file of at most 1 MiB", path)};
   std::ifstream file(path);
   std::stringstream content;

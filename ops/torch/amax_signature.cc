@@ -16,9 +16,9 @@ std::string beforeSuffix(const std::string& name, std::string_view suffix) {
   return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : std::string();
 }
 
-class Reader {
+class AmaxReader {
  public:
-  Reader(const TaskProgram& program, int rank) : program_(program), rank_(rank) {}
+  AmaxReader(const TaskProgram& program, int rank) : program_(program), rank_(rank) {}
 
   Expected<std::vector<AmaxSignature>> read() {
     for (uint32_t e = 0; e < program_.entries.size(); ++e) {
@@ -72,7 +72,7 @@ class Reader {
 }  // namespace
 
 Expected<std::vector<AmaxSignature>> amaxesOf(const TaskProgram& program, int rank) {
-  return Reader(program, rank).read();
+  return AmaxReader(program, rank).read();
 }
 
 }  // namespace sluice

@@ -40,9 +40,9 @@ at::Tensor stored(std::string_view name, const at::Tensor& tensor, const std::ve
 }
 
 // The tensors of one step, which live until it is over.
-class Step {
+class LinearStep {
  public:
-  explicit Step(const LinearLayer& layer) : layer_(layer) {}
+  explicit LinearStep(const LinearLayer& layer) : layer_(layer) {}
 
   void bind(std::string_view name, const at::Tensor& tensor) {
     tensors_.push_back({name, viewAs(layer_.at(name), tensor)});
@@ -112,7 +112,7 @@ Ready prepare(LinearLayer& layer, const at::Tensor& x, const at::Tensor& weight,
 
 at::Tensor runForward(LinearLayer& layer, const Ready& ready) {
   at::Tensor y;
-  Step step(layer);
+  LinearStep step(layer);
   step.bind("x", ready.x);
   step.bind("weight", ready.weight);
   if (ready.bias.defined()) step.bind("bias", ready.bias);
@@ -149,12 +149,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto layer = ctx->saved_data["layer"].toCustomClass<LinearLayer>();
     HeldStep held;
     at::Tensor dx, weightGrad, biasGrad, changed;
-    const Step step = refusing(layer->state(), [&] {
+    const LinearStep step = refusing(layer->state(), [&] {
       if (at::GradMode::is_enabled())
         throwRuntime("the op sluice::linear has no second derivative: call backward without create_graph");
       const variable_list saved = ctx->get_saved_variables();
       held = stepOf(saved[0], layer->state());
-      Step made(*layer);
+      LinearStep made(*layer);
       dys[0] = dys[0].contiguous().resolve_neg();
       made.bind("dy", dys[0]);
       if (layer->find("dx")) {

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/base/clock.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kLine = 64;
 constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is noticed within this time
 
 }  // namespace
@@ -20,14 +20,14 @@ constexpr int64_t kLongestPark = 100'000'000;  // ns: an abort is noticed within
 Expected<AllGather> AllGather::create(Transport& transport, size_t bytes) {
   AllGather gather;
   gather.transport_ = &transport;
-  auto boards = Boards::create(transport, bytes, 2 * kLine * static_cast<size_t>(transport.size()));
+  auto boards = Boards::create(transport, bytes, 2 * kCacheLine * static_cast<size_t>(transport.size()));
   if (!boards) return boards.error();
   gather.boards_ = std::move(*boards);
   return gather;
 }
 
 size_t AllGather::wordOf(int source) const {
-  return ((number_ & 1) * static_cast<size_t>(transport_->size()) + static_cast<size_t>(source)) * kLine;
+  return ((number_ & 1) * static_cast<size_t>(transport_->size()) + static_cast<size_t>(source)) * kCacheLine;
 }
 
 bool AllGather::hasCome(int source) const {

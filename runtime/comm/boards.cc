@@ -2,15 +2,13 @@
 
 #include <cstring>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/base/hash.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kLine = 64;
 constexpr size_t kChecksumBytes = sizeof(uint64_t);
-
-constexpr size_t toLines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
@@ -18,8 +16,8 @@ Expected<Boards> Boards::create(Transport& transport, size_t bytes, size_t wordB
   Boards boards;
   boards.transport_ = &transport;
   boards.message_.resize(kChecksumBytes + bytes);
-  boards.begin_ = toLines(wordBytes);
-  boards.stride_ = toLines(boards.message_.size());
+  boards.begin_ = roundUpToLine(wordBytes);
+  boards.stride_ = roundUpToLine(boards.message_.size());
   auto memory =
       transport.allocate(boards.begin_ + 2 * boards.stride_ * static_cast<size_t>(transport.size()));
   if (!memory) return memory.error();

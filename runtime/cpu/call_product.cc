@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/weight_panels.h"
 #include "runtime/program/op_table.h"
@@ -20,8 +21,6 @@ constexpr int32_t kRowsInScratch = 256;
 // Rows whose products with all parts of a weight are one, where the task has all columns: its time is that of
 // reading the weight, which is shortest in the order of memory. The sums of more rows would leave the caches.
 constexpr int32_t kMostRowsOfAllParts = 16;
-
-constexpr size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Bytes of the kernel's own scratch; the product of a fused task follows it.
 size_t kernelScratchBytes(const ops::GmmKernels& gmm, const Family& family) {

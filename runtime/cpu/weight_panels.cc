@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/base/rounding.h"
 #include "runtime/cpu/call_product.h"
 #include "runtime/program/op_table.h"
@@ -14,8 +15,6 @@ namespace {
 constexpr uint64_t kPacking = 1, kReady = 2, kNoRoom = 3;  // 0: not packed
 
 constexpr uint64_t stateOf(uint64_t generation, uint64_t state) { return generation << 2 | state; }
-
-size_t roundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Whether the family reads a weight of the caller that kernels can pack.
 bool isPackable(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family) {

@@ -38,7 +38,7 @@ uint64_t evaluateThreshold(const EventArray& event, const RoutingTables& tables,
 EventTable::EventTable(const Plan& plan, int ranks, SymmetricMemory words) : words_(words), ranks_(ranks) {
   for (const EventArray& event : plan.program().events) {
     arrays_.push_back({arrivals_, {}});
-    arrivals_ += static_cast<size_t>(plan.maxEvents(event.space)) * kLine;
+    arrivals_ += static_cast<size_t>(plan.maxEvents(event.space)) * kCacheLine;
   }
   arrivedBefore_.resize(2 * static_cast<size_t>(ranks));
 }
@@ -47,7 +47,7 @@ size_t EventTable::bytesFor(const Plan& plan, int ranks) {
   size_t lines = 2 * static_cast<size_t>(ranks);  // for arrivals
   for (const EventArray& event : plan.program().events)
     lines += static_cast<size_t>(plan.maxEvents(event.space));
-  return lines * kLine;
+  return lines * kCacheLine;
 }
 
 void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTables& tables) {
@@ -64,7 +64,8 @@ void EventTable::setThresholds(const Plan& plan, EntryId entry, const RoutingTab
 void EventTable::zero(const Plan& plan, EntryId entry) {
   // plain stores, because any rank that writes here next has seen this rank's counts first
   forWords(plan, entry, [this](size_t offset, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += kLine) std::memset(words_.data + offset + at, 0, sizeof(uint64_t));
+    for (size_t at = 0; at < bytes; at += kCacheLine)
+      std::memset(words_.data + offset + at, 0, sizeof(uint64_t));
   });
 }
 

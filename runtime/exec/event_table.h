@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/comm/transport.h"
 #include "runtime/exec/plan.h"
 
@@ -39,8 +40,6 @@ class EventCounter {
 
 class EventTable {
  public:
-  static constexpr size_t kLine = 64;  // bytes from one word to the next
-
   EventTable() = default;
   // `words` must have bytesFor() bytes, all 0.
   EventTable(const Plan& plan, int ranks, SymmetricMemory words);
@@ -48,11 +47,11 @@ class EventTable {
 
   const SymmetricMemory& words() const { return words_; }
   // The offset of an event's counter in words().
-  size_t word(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kLine; }
+  size_t word(EventId event, int64_t index) const { return arrays_[event.value].offset + index * kCacheLine; }
   // The offset of the count of rows in `space` pieces (sends or returns) that came from `source`. Only
   // reports use it. It is never cleared, because rows that no task waits for may arrive after the step.
   size_t arrivalWord(SpaceKind space, int source) const {
-    return arrivals_ + arrivalLine(space, source) * kLine;
+    return arrivals_ + arrivalLine(space, source) * kCacheLine;
   }
 
   bool isComplete(EventId event, int64_t index) const { return have(event, index) >= need(event, index); }
@@ -79,7 +78,7 @@ class EventTable {
     const auto& events = plan.program().events;
     for (size_t e = 0; e < events.size(); ++e)
       if (events[e].entry == entry && !arrays_[e].thresholds.empty())
-        zero(arrays_[e].offset, arrays_[e].thresholds.size() * kLine);
+        zero(arrays_[e].offset, arrays_[e].thresholds.size() * kCacheLine);
   }
   // The same events, of a copy of the words in memory of the host.
   EventTable withWords(std::byte* words) const {

@@ -47,7 +47,7 @@ class Lists {
     });
   }
 
-  static uint32_t lineOf(size_t word) { return static_cast<uint32_t>(word / EventTable::kLine); }
+  static uint32_t lineOf(size_t word) { return static_cast<uint32_t>(word / kCacheLine); }
 
   const Step& step_;
   StepTables& tables_;

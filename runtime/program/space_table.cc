@@ -13,7 +13,7 @@ constexpr uint8_t bits(std::initializer_list<EventSpace> spaces) {
 }
 
 using E = EventSpace;
-constexpr uint8_t kOfRows = bits({E::kRows, E::kExperts, E::kGroups});
+constexpr uint8_t kRowExtents = bits({E::kRows, E::kExperts, E::kGroups});
 
 // By SpaceKind. A piece belongs to a slot of the receiving rank: a send has an index at that rank only, a
 // return at its own rank only. A task of a group has several slots, none of which is its own.
@@ -21,11 +21,11 @@ constexpr std::array<SpaceInfo, static_cast<size_t>(SpaceKind::MAX) + 1> kSpaces
     {"it works on tokens of this rank, in order", false, true, false, E::kTokens, bits({E::kOne, E::kTokens}),
      bits({E::kOne, E::kTokens})},
     {"it works on rows of one expert, in slots of at most that size", false, false, true, E::kRows,
-     kOfRows | bits({E::kOne}), kOfRows | bits({E::kOne})},
+     kRowExtents | bits({E::kOne}), kRowExtents | bits({E::kOne})},
     {"it sends pieces, the rows of one slot of a receiver that start at this rank", false, false, true,
-     E::kOne, bits({E::kOne}), kOfRows},
+     E::kOne, bits({E::kOne}), kRowExtents},
     {"it sends the pieces that this rank received back to where they came from", false, false, false, E::kOne,
-     kOfRows | bits({E::kOne}), bits({E::kOne})},
+     kRowExtents | bits({E::kOne}), bits({E::kOne})},
     {"it sums over all rows of an expert of this rank", true, false, true, E::kExperts,
      bits({E::kOne, E::kExperts}), bits({E::kOne, E::kExperts})},
     {"it sums over all tokens of this rank", true, true, false, E::kOne, bits({E::kOne}), bits({E::kOne})},

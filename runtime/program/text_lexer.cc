@@ -4,14 +4,12 @@
 
 #include <charconv>
 
+#include "runtime/program/text_words.h"
+
 namespace sluice::text {
 namespace {
 
 using Kind = Token::Kind;
-
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
-bool isWordStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool isWordPart(char c) { return isWordStart(c) || isDigit(c) || c == '.'; }
 
 }  // namespace
 

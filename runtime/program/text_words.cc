@@ -19,9 +19,6 @@ constexpr std::array<std::string_view, 15> kReserved = {"none",   "program", "ta
 
 constexpr uint32_t kZero = 0;
 
-bool isLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
-
 std::string dimText(const Dim& dim) {
   if (dim.extent == Extent::kFixed) return fmt::format("{}", dim.size);
   return dim.size == 0 ? word(dim.extent) : fmt::format("{}:{}", word(dim.extent), dim.size);
@@ -65,8 +62,7 @@ bool isReserved(std::string_view word) {
 }
 
 bool isBareName(std::string_view name) {
-  return !name.empty() && isLetter(name[0]) &&
-         std::all_of(name.begin(), name.end(), [](char c) { return isLetter(c) || isDigit(c) || c == '.'; });
+  return !name.empty() && isWordStart(name[0]) && std::all_of(name.begin(), name.end(), isWordPart);
 }
 
 std::string quote(std::string_view string) {

@@ -22,6 +22,11 @@ void forTilingFields(T& tiling, const Visit& visit) {
   visit("alpha", tiling.alpha), visit("activation", tiling.activation), visit("limit", tiling.limit);
 }
 
+// The letters of bare words and numbers.
+constexpr bool isWordStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+constexpr bool isDigit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool isWordPart(char c) { return isWordStart(c) || isDigit(c) || c == '.'; }
+
 // Words that begin a statement, and `none`: as names they are written in quotes.
 bool isReserved(std::string_view word);
 

@@ -51,13 +51,13 @@ SimRank::SimRank(const Plan& plan, EntryId entry, int rank, const RoutingTables&
   const int ranks = plan.program().mesh.peers();
   const size_t bytes = EventTable::bytesFor(plan, ranks);
   words_.reset(zeroed(bytes));
-  needs_.reset(zeroed(bytes / EventTable::kLine * sizeof(uint64_t)));
+  needs_.reset(zeroed(bytes / kCacheLine * sizeof(uint64_t)));
   events_ = EventTable(plan, ranks, {{}, reinterpret_cast<std::byte*>(words_.get()), bytes});
   events_.setThresholds(plan, entry, tables);
   for (uint32_t e = 0; e < plan.program().events.size(); ++e) {
     if (plan.program().events[e].entry != entry) continue;
     for (int64_t i = 0; i < events_.live(EventId{e}); ++i)
-      needs_.get()[events_.word(EventId{e}, i) / EventTable::kLine] = events_.need(EventId{e}, i);
+      needs_.get()[events_.word(EventId{e}, i) / kCacheLine] = events_.need(EventId{e}, i);
   }
   step_ = {&plan, rank, nullptr, &events_, &tables, entry, {}, WorkKind::kAll};
   workers_.resize(static_cast<size_t>(workers));
@@ -159,7 +159,7 @@ Task SimRank::finish(int index, SimTime now) {
 
 void SimRank::add(size_t word, uint64_t n) {
   uint64_t& have = words_.get()[word / sizeof(uint64_t)];
-  const uint64_t need = needs_.get()[word / EventTable::kLine];
+  const uint64_t need = needs_.get()[word / kCacheLine];
   if (have < need && have + n >= need) isCompleted_ = true;
   have += n;
 }

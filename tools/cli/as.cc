@@ -9,11 +9,11 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct AsOptions {
   std::string text, out;
 };
 
-Expected<int> assemble(const Options& options) {
+Expected<int> assemble(const AsOptions& options) {
   const Expected<std::string> text = readText(options.text);
   if (!text) return text.error();
   const Expected<TaskProgram> program = parseProgram(*text, options.text == "-" ? "<stdin>" : options.text);
@@ -25,7 +25,7 @@ Expected<int> assemble(const Options& options) {
 
 Command addAs(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("as", "make a program file from its text");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<AsOptions>();
   app->add_option("text", options->text, "text as printed by `sluice dump`; - is standard input")
       ->required()
       ->type_name("TEXT");

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CalibrateOptions {
   std::string output;
   bool quick = false;
 };
@@ -174,7 +174,7 @@ std::string summary(const Measured& m) {
              m.drift > kCalm ? ": other work disturbs it, run it again" : "");
 }
 
-Expected<int> calibrate(const Options& options) {
+Expected<int> calibrate(const CalibrateOptions& options) {
   const Expected<const ops::KernelSet*> kernels = ops::selectKernels();
   if (!kernels) return kernels.error();
   if (!options.output.empty())
@@ -196,7 +196,7 @@ Expected<int> calibrate(const Options& options) {
 
 Command addCalibrate(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("calibrate", "measure this machine and write its device model");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CalibrateOptions>();
   app->add_option("-o,--output", options->output, "device model to write (default: standard output)")
       ->type_name("cpu.json");
   app->add_flag("--quick", options->quick, "takes one second instead of ten and is less exact");

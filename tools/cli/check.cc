@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kTolerance = 1.2e-2;
 
-struct Options {
+struct CheckOptions {
   std::string program, in, out;
   std::optional<double> tolerance;
   int threads = 0;
@@ -94,7 +94,7 @@ double errorNamed(const std::vector<OutputError>& errors, std::string_view name)
 
 // If numbers nearly cancel, rounding alone exceeds the default tolerance, so the effect of rounding is
 // measured where it decides. A tolerance that the user gives is used unchanged.
-Status judge(const Options& options, const Program& program, const Files& files,
+Status judge(const CheckOptions& options, const Program& program, const Files& files,
              const std::vector<OutputError>& errors, int threads, Progress& progress) {
   const double tolerance = options.tolerance.value_or(kTolerance);
   std::optional<std::vector<OutputError>> rounding;
@@ -121,7 +121,7 @@ Status judge(const Options& options, const Program& program, const Files& files,
   return {};
 }
 
-Expected<int> check(const Options& options) {
+Expected<int> check(const CheckOptions& options) {
   const Expected<Program> program = Program::load(options.program);
   if (!program) return program.error();
   Files files;
@@ -155,7 +155,7 @@ Expected<int> check(const Options& options) {
 
 Command addCheck(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("check", "compare outputs with a double-precision reference");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckOptions>();
   addProgram(*app, options->program);
   app->add_option("--in", options->in, "inputs of each rank")->required()->type_name("in-{rank}.safetensors");
   app->add_option("--out", options->out, "outputs of each rank")

@@ -41,7 +41,7 @@ Expected<CoreName> findCore(const TaskProgram& program, std::string_view name) {
   return core;
 }
 
-std::string countCores(const TaskProgram& program) {
+std::string coreCounts(const TaskProgram& program) {
   if (program.cubeCores == 0 && program.vectorCores == 0) return fmt::format("{} cores", program.cores);
   return fmt::format("{} cube cores, {} vector cores", program.cubeCores, program.vectorCores);
 }

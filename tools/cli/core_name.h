@@ -19,6 +19,6 @@ struct CoreName {
 Expected<CoreName> findCore(const TaskProgram& program, std::string_view name);
 
 // "8 cores" or "24 cube cores, 48 vector cores".
-std::string countCores(const TaskProgram& program);
+std::string coreCounts(const TaskProgram& program);
 
 }  // namespace sluice::tools

@@ -10,11 +10,11 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct DiffOptions {
   std::string first, second;
 };
 
-Expected<int> diff(const Options& options) {
+Expected<int> diff(const DiffOptions& options) {
   const Expected<TaskProgram> first = readProgram(options.first);
   if (!first) return first.error();
   const Expected<TaskProgram> second = readProgram(options.second);
@@ -29,7 +29,7 @@ Expected<int> diff(const Options& options) {
 
 Command addDiff(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("diff", "show what differs between two programs");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DiffOptions>();
   app->add_option("first", options->first, "program file")->required()->type_name("a.slp");
   app->add_option("second", options->second, "program file")->required()->type_name("b.slp");
   app->footer(R"(Prints one line per difference: where, the value in the first, the value in the second.

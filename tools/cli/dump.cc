@@ -17,7 +17,7 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct DumpOptions {
   std::string program, show, core, format = "text";
   bool tables = false;
 };
@@ -50,7 +50,7 @@ std::string memoryOf(const TaskProgram& program) {
   return printMemoryTotals(program, reportMemory(program), "// ");
 }
 
-Expected<int> dump(const Options& options) {
+Expected<int> dump(const DumpOptions& options) {
   const Expected<TaskProgram> program = readProgram(options.program);
   if (!program) return program.error();
   TextSelection selection;
@@ -73,7 +73,7 @@ Expected<int> dump(const Options& options) {
 
 Command addDump(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("dump", "print a program as text or JSON");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DumpOptions>();
   addProgram(*app, options->program);
   app->add_option("--show", options->show, fmt::format("sections: {} (default: all)", kSectionNames))
       ->check(parsesBy(parseSections))

@@ -14,13 +14,13 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   StepFlags step;
   std::string task;
   int rank = 0;
 };
 
-Expected<int> explain(const Options& options) {
+Expected<int> explain(const ExplainOptions& options) {
   const Expected<Program> loaded = Program::load(options.step.program);
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
@@ -54,7 +54,7 @@ Expected<int> explain(const Options& options) {
 
 Command addExplain(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("explain", "show what one task waits for, does and causes");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExplainOptions>();
   addStepFlags(*app, options->step);
   app->add_option("--task", options->task,
                   "a task, as reports and dumps name it; by default tile 0 of slot 0")

@@ -11,12 +11,12 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct MakeInputsOptions {
   std::string program, out, tokens, routing = "uniform";
   uint64_t seed = 1;
 };
 
-Expected<int> makeAll(const Options& options) {
+Expected<int> makeAll(const MakeInputsOptions& options) {
   const Expected<Program> loaded = Program::load(options.program);
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
@@ -50,7 +50,7 @@ Expected<int> makeAll(const Options& options) {
 
 Command addMakeInputs(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("make-inputs", "make random inputs of a program for all ranks");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MakeInputsOptions>();
   addProgram(*app, options->program);
   app->add_option("--out", options->out, "inputs of each rank")
       ->required()

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kCompileSeconds = 120;
 
-struct Options {
+struct PlanOptions {
   std::string model, target = "h200", ranks, tp = "1,2,4", slotRows = "auto";
   std::string routing = "uniform", pass = "both", json;
   std::vector<std::string> compile;
@@ -31,7 +31,7 @@ struct Options {
   uint64_t seed = 1;
 };
 
-Status compileLayout(const Options& options, const LayerCase& layer, const Layout& layout,
+Status compileLayout(const PlanOptions& options, const LayerCase& layer, const Layout& layout,
                      const std::string& folder) {
   const std::string tools = std::filesystem::path(ownPath()).parent_path().string();
   std::vector<std::string> command = {
@@ -58,7 +58,7 @@ Status compileLayout(const Options& options, const LayerCase& layer, const Layou
   return {};
 }
 
-Expected<PlannedLayout> tryLayout(const Options& options, const LayerCase& layer, const Layout& layout,
+Expected<PlannedLayout> tryLayout(const PlanOptions& options, const LayerCase& layer, const Layout& layout,
                                   const std::string& folder,
                                   const std::function<void(const std::string&)>& show) {
   show("compiling");
@@ -81,7 +81,7 @@ Expected<PlannedLayout> tryLayout(const Options& options, const LayerCase& layer
   return planned(layout, program, layer, *results);
 }
 
-Expected<int> plan(const Options& options) {
+Expected<int> plan(const PlanOptions& options) {
   const Expected<LayerCase> layer = modelLayer(options.model, options.tokens, 1, "uniform");
   if (!layer) return layer.error();
   LayerCase named = *layer;
@@ -121,7 +121,7 @@ Expected<int> plan(const Options& options) {
 
 Command addPlan(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("plan", "compare numbers of ranks and layouts by simulation");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   app->add_option("--model", options->model, "the layer: its routed experts")
       ->required()
       ->check(CLI::IsMember(modelNames()));

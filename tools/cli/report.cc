@@ -14,13 +14,13 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> inputs;
   std::vector<std::string> programs;
   std::string output, format = "html";
 };
 
-Expected<int> report(const Options& options) {
+Expected<int> report(const ReportOptions& options) {
   if (!options.programs.empty() && std::ranges::none_of(options.inputs, isTrace))
     return Error{"--program: found no trace, expected one"};
   std::vector<ReportSource> sources;
@@ -45,7 +45,7 @@ Expected<int> report(const Options& options) {
 
 Command addReport(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("report", "show where the time of a step went, or what a program is");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportOptions>();
   app->add_option(
          "input", options->inputs,
          "a trace, or a program file; two are shown side by side. {rank} in the path of a trace stands "

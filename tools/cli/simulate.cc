@@ -23,13 +23,13 @@
 namespace sluice::tools {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   StepFlags step;
   std::string entries, compare, trace, json;
   int workers = 0;
 };
 
-Status writeFiles(const Options& options, const Plan& plan, const SimDevice& device,
+Status writeFiles(const SimulateOptions& options, const Plan& plan, const SimDevice& device,
                   const std::vector<SimResult>& results) {
   if (!options.trace.empty())
     if (Status done = writeText(options.trace, chromeTraceWithArrows(plan, tracesOf(results))); !done)
@@ -39,7 +39,7 @@ Status writeFiles(const Options& options, const Plan& plan, const SimDevice& dev
 }
 
 // Takes entries and workers from the recorded run.
-Expected<MeasuredRun> readMeasured(const TaskProgram& program, Options& options,
+Expected<MeasuredRun> readMeasured(const TaskProgram& program, SimulateOptions& options,
                                    std::vector<EntryId>& entries) {
   const Expected<std::vector<TracedProgram>> traced = readTrace(options.compare);
   if (!traced) return traced.error();
@@ -56,15 +56,16 @@ Expected<MeasuredRun> readMeasured(const TaskProgram& program, Options& options,
   return run;
 }
 
-Expected<std::string> compare(const Options& options, const TaskProgram& program, const SimDevice& device,
-                              const std::vector<SimResult>& results, const MeasuredRun& measured) {
+Expected<std::string> compare(const SimulateOptions& options, const TaskProgram& program,
+                              const SimDevice& device, const std::vector<SimResult>& results,
+                              const MeasuredRun& measured) {
   const Expected<std::string> text = compareText(program, results, measured);
   if (!text) return Error{fmt::format("{}: {}", options.compare, text.error().message)};
   return fmt::format("{} against target '{}', {} workers per rank\n\n{}", options.compare, device.name,
                      device.workers, *text);
 }
 
-Expected<std::vector<SimResult>> run(const Options& options, const Plan& plan,
+Expected<std::vector<SimResult>> run(const SimulateOptions& options, const Plan& plan,
                                      const std::vector<EntryId>& entries, const SimDevice& device,
                                      StepRouting recorded) {
   const TaskProgram& program = plan.program();
@@ -83,7 +84,7 @@ Expected<std::vector<SimResult>> run(const Options& options, const Plan& plan,
   return results;
 }
 
-Expected<int> simulate(Options options) {
+Expected<int> simulate(SimulateOptions options) {
   const Expected<Program> loaded = Program::load(options.step.program);
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
@@ -117,7 +118,7 @@ Expected<int> simulate(Options options) {
 
 Command addSimulate(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("simulate", "predict the times of a step on a device model");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateOptions>();
   addStepFlags(*app, options->step);
   auto* const entry =
       app->add_option("--entry", options->entries, "entries, one after the other (default: all)")

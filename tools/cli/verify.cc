@@ -29,7 +29,7 @@ Expected<int> verifyFile(const std::string& path) {
   return succeededIf(printText(
       fmt::format("{}: verified: {} entries, {} families, {} events, {} tasks per window, {}, {} ranks; "
                   "in {:.1f} ms\n",
-                  path, p.entries.size(), p.families.size(), p.events.size(), records, countCores(p),
+                  path, p.entries.size(), p.families.size(), p.events.size(), records, coreCounts(p),
                   p.mesh.peers(), time.count())));
 }
 

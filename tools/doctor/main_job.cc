@@ -13,7 +13,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr double kSeconds = 60;
+constexpr double kJobSeconds = 60;
 constexpr const char* kMpi = "2 ranks started by mpirun";
 
 class Job {
@@ -75,12 +75,12 @@ class Job {
   // Whether all commands succeed.
   bool attempt(const std::string& name, const std::vector<Arguments>& commands) {
     for (const Arguments& arguments : commands) {
-      const Expected<CommandResult> result = runCommand(arguments, kSeconds, folder_);
+      const Expected<CommandResult> result = runCommand(arguments, kJobSeconds, folder_);
       std::string wrong;
       if (!result)
         wrong = result.error().message;
       else if (result->timedOut)
-        wrong = fmt::format("{} did not end within {:g} s", arguments.front(), kSeconds);
+        wrong = fmt::format("{} did not end within {:g} s", arguments.front(), kJobSeconds);
       else if (result->status != 0)
         wrong = result->output.empty()
                     ? fmt::format("{} ended with status {}", arguments.front(), result->status)

@@ -9,15 +9,15 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/comm/mpi/mailbox.h"
 
 namespace sluice::mpi {
 
 class ControlMemory {
  public:
-  static constexpr size_t kLine = 64;
   static constexpr size_t kTakenOffset = kMailboxWords * sizeof(uint64_t);
-  static constexpr size_t kAbortOffset = kTakenOffset + kLine;
+  static constexpr size_t kAbortOffset = kTakenOffset + kCacheLine;
   static constexpr size_t kSectionBytes = kAbortOffset + network::kMaxAbortText;
 
   explicit ControlMemory(int ranks) : words_(static_cast<size_t>(ranks) * kSectionBytes / sizeof(uint64_t)) {}

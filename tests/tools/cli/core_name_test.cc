@@ -24,7 +24,7 @@ TEST_CASE("a core is named by its number, or by its kind and number") {
   for (const char* name : {"3", "-1", "", "unified", "unified3", "cube0", "vector0", "unified 1", "1cube",
                            "99999999999", "cube-1"})
     checkUnknown(program, name, "0 to 2, or unified0 to unified2");
-  CHECK(countCores(program) == "3 cores");
+  CHECK(coreCounts(program) == "3 cores");
 }
 
 TEST_CASE("with separate cores, a number alone names a core of every kind that has it") {
@@ -34,7 +34,7 @@ TEST_CASE("with separate cores, a number alone names a core of every kind that h
   CHECK(findCore(program, "cube1")->kind == CoreKind::kCube);
   for (const char* name : {"4", "cube2", "vector4", "unified0"})
     checkUnknown(program, name, "0 to 3, or cube0 to cube1 or vector0 to vector3");
-  CHECK(countCores(program) == "2 cube cores, 4 vector cores");
+  CHECK(coreCounts(program) == "2 cube cores, 4 vector cores");
 }
 
 }  // namespace

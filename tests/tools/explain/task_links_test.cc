@@ -68,10 +68,10 @@ TEST_CASE("a task is on the core, in the window and at the place where the execu
   const EntryId entry{1};
   const RoutingTables& tables = bound->of(plan, entry)[0];
   const size_t bytes = EventTable::bytesFor(plan, kRanks);
-  std::vector<std::byte> words(bytes + EventTable::kLine);
+  std::vector<std::byte> words(bytes + kCacheLine);
   void* aligned = words.data();
   size_t room = words.size();
-  std::align(EventTable::kLine, bytes, aligned, room);
+  std::align(kCacheLine, bytes, aligned, room);
   EventTable events(plan, kRanks, {{}, static_cast<std::byte*>(aligned), bytes});
   events.setThresholds(plan, entry, tables);
   Step step{&plan, 0, nullptr, &events, &tables, entry, {}, WorkKind::kAll};
