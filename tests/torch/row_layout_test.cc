@@ -99,9 +99,10 @@ TEST_CASE("sizes near the limits of integers are errors, or right") {
       const int64_t value = base + off;
       INFO("value " << value);
       CHECK_FALSE(makeRowLayout(firstRows, kAsMany, value));  // twice as many rows
-      CHECK(!makeRowLayout(firstRows, value, 1) == value > kMaxRowsWithPads);
+      const bool fits = value <= kMaxRowsWithPads;
+      CHECK(bool(makeRowLayout(firstRows, value, 1)) == fits);
       CHECK_FALSE(makeRowLayout(firstRows, value, value));
-      if (value > kMaxRowsWithPads) CHECK_FALSE(makeRowLayout(firstRows, value, 4));
+      if (!fits) CHECK_FALSE(makeRowLayout(firstRows, value, 4));
     }
   const int64_t half = kMaxRowsWithPads / 2;
   CHECK(makeRowLayout(firstRows, kAsMany, half)->rows == 2 * half);
