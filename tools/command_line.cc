@@ -1,6 +1,11 @@
 #include "tools/command_line.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
 
 #include "runtime/base/one_line.h"
 
@@ -37,6 +42,17 @@ std::string printable(std::string_view text) {
     shown += text[end];
     text.remove_prefix(end + 1);
   }
+}
+
+void printError(std::string_view text) {
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+}
+
+void openClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
+      static_cast<void>(
+          ::open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY));  // the lowest number
 }
 
 }  // namespace sluice::tools

@@ -1,4 +1,5 @@
-// What all tools share: checks of the command line, and messages that are safe on a terminal.
+// What all tools share: checks of the command line, standard streams, and messages that are safe on a
+// terminal.
 //
 // Free functions; any thread.
 #pragma once
@@ -16,5 +17,13 @@ std::string findEmptyArgument(int argc, const char* const* argv);
 // The text with every control character except line feed and tab, and every byte that is not UTF-8, as \xHH:
 // text from a file must not control a terminal.
 std::string printable(std::string_view text);
+
+// Writes to standard error. Where that is closed, on a full disk or beyond a limit, the text is lost: there
+// is no place to say so, and the exit status shows the failure.
+void printError(std::string_view text);
+
+// Opens /dev/null as each of standard input, output and error that is closed, so that no file of the tool
+// takes its number and gets messages.
+void openClosedStreams();
 
 }  // namespace sluice::tools

@@ -59,8 +59,9 @@ struct Arguments {
 };
 
 int fail(const std::string& message, int status) {
-  fmt::print(stderr, "{}{}\n", status == kWrongUsage || message.starts_with("error:") ? "sluicec: " : "",
-             tools::printable(message));
+  tools::printError(fmt::format("{}{}\n",
+                                status == kWrongUsage || message.starts_with("error:") ? "sluicec: " : "",
+                                tools::printable(message)));
   return status;
 }
 
@@ -263,7 +264,7 @@ int makeProgram(const Arguments& arguments, const Target& target) {
   if (!arguments.output.empty())
     if (Status written = writeProgram(program, arguments.output); !written)
       return fail("error: " + written.error().message, kBadInput);
-  if (arguments.time) fmt::print(stderr, "{}", timesOf(*compiled));
+  if (arguments.time) tools::printError(timesOf(*compiled));
   if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.explain));
   if (arguments.emit == "dot") show(dotOf(*compiled));
   if (arguments.emit == "program-text") show(printProgram(program));
@@ -294,9 +295,10 @@ int run(Arguments& arguments, const char* argv0) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  sluice::tools::openClosedStreams();
+  sluice::removeNamedFilesOnSignals();
   if (const std::string empty = sluice::tools::findEmptyArgument(argc, argv); !empty.empty())
     return sluice::fail(empty, sluice::kWrongUsage);
-  sluice::removeNamedFilesOnSignals();
   CLI::App app("sluicec: compiles a graph of a MoE-FFN layer to a task program", "sluicec");
   sluice::Arguments arguments;
   sluice::declare(app, arguments);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <exception>
 
 #include "runtime/base/pending_file.h"
@@ -13,7 +12,7 @@ namespace sluice::tools {
 namespace {
 
 int fail(const std::string& message, int status) {
-  fmt::print(stderr, "sluice: error: {}\n", printable(message));
+  printError(fmt::format("sluice: error: {}\n", printable(message)));
   return status;
 }
 
@@ -23,9 +22,10 @@ int runMain(const char* description, const char* name, int argc, char** argv,
             const std::function<std::function<Expected<int>()>(CLI::App&)>& declare) {
   // nothing throws for bad input, so another exception means that the machine is out of memory
   try {
+    openClosedStreams();
+    removeNamedFilesOnSignals();
     if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty())
       return fail(empty, kExitUsage);
-    removeNamedFilesOnSignals();
     CLI::App app(description, name);
     const auto action = declare(app);
     try {

@@ -195,7 +195,7 @@ Status RankRun::stage() {
 Expected<int> RankRun::fail(const RankFailure& failure) {
   if (transport_.kind() != "mpi") return Error{failure.message};
   if (failure.rank == transport_.rank())
-    fmt::print(stderr, "sluice: error: {}\n", printable(failure.message));
+    printError(fmt::format("sluice: error: {}\n", printable(failure.message)));
   const auto said = gather_.gather("", {"the end", "after an error"});
   return said ? Expected<int>(kExitFailure) : said.error();
 }
@@ -204,7 +204,7 @@ Expected<int> RankRun::fail(const RankFailure& failure) {
 // wrong is printed before.
 Expected<int> RankRun::endAlone(const Error& error) const {
   if (transport_.kind() != "mpi") return error;
-  fmt::print(stderr, "sluice: error: {}\n", printable(error.message));
+  printError(fmt::format("sluice: error: {}\n", printable(error.message)));
   return kExitFailure;
 }
 
