@@ -132,9 +132,10 @@ Status Meeting::compare(int source) const {
   if (header.step != first.step)
     return Error{fmt::format("rank {} {} as step {}, but rank 0 {} as step {}", source, header.does(),
                              header.step, first.does(), first.step)};
-  if (Status same = compareArguments(source, header, first); !same) return same;
+  const std::string argument = differingArgument(source, header, first);
   if (header.kind != first.kind || header.entry != first.entry || std::strcmp(header.name, first.name) != 0)
-    return Error{fmt::format("rank {} {}, but rank 0 {}", source, header.does(), first.does())};
+    return Error{fmt::format("rank {} {}, but rank 0 {}{}{}", source, header.does(), first.does(),
+                             argument.empty() ? "" : ": ", argument)};
   if (header.context != first.context)
     return Error{fmt::format(
         "rank {} {} of context {} of its workspace (program '{}'), but rank 0 of context {} (program '{}')",
@@ -154,6 +155,7 @@ Status Meeting::compare(int source) const {
                     "make contexts, and first use their saved sets, in the same order",
                     source, header.does(), header.saved, first.saved)};
   if (header.routing == first.routing) return {};
+  if (!argument.empty()) return Error{argument};
   if (header.kind == static_cast<uint32_t>(StepOffer::Kind::kAgree))
     return Error{fmt::format("rank {} {} otherwise than rank 0: digest {:016x}, but {:016x} at rank 0",
                              source, header.does(), header.routing, first.routing)};
@@ -163,8 +165,8 @@ Status Meeting::compare(int source) const {
                   source, header.does(), header.routing, first.routing)};
 }
 
-// Names the first argument that differs, if both ranks make the same call.
-Status Meeting::compareArguments(int source, const Header& header, const Header& first) const {
+// The first argument that differs, and both values, if both ranks make the same call. Empty: there is none.
+std::string Meeting::differingArgument(int source, const Header& header, const Header& first) const {
   const auto isAction = [](const Header& each) {
     return each.kind == static_cast<uint32_t>(StepOffer::Kind::kAgree);
   };
@@ -178,8 +180,8 @@ Status Meeting::compareArguments(int source, const Header& header, const Header&
     while (!items.empty()) {
       const std::string_view name = nameOf(takeItem(items));
       if (const auto a = valueIn(own, name), b = valueIn(theirs, name); a != b)
-        return Error{fmt::format("rank {} passed {} as {} to {}, but rank 0 passed {}; all ranks must agree",
-                                 source, name, a, std::string_view(header.failure).substr(0, call), b)};
+        return fmt::format("rank {} passed {} as {} to {}, but rank 0 passed {}; all ranks must agree",
+                           source, name, a, std::string_view(header.failure).substr(0, call), b);
     }
   return {};
 }

@@ -62,7 +62,7 @@ class Meeting {
 
   Header headerOf(int rank) const;
   Status compare(int source) const;
-  Status compareArguments(int source, const Header& header, const Header& first) const;
+  std::string differingArgument(int source, const Header& header, const Header& first) const;
 
   Transport* transport_ = nullptr;
   AllGather boards_;
