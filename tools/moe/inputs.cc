@@ -98,18 +98,48 @@ std::vector<double> expertLogWeights(const TaskProgram& program, const InputsSpe
   return weights;
 }
 
-// Draws K distinct experts with the given weights, one after another without replacement: the K largest of
-// weight + Gumbel noise.
-void drawExperts(const std::vector<double>& logWeights, Random& random, std::span<int32_t> ids,
-                 std::vector<std::pair<double, int32_t>>& scratch) {
-  scratch.clear();
-  for (size_t e = 0; e < logWeights.size(); ++e)
-    if (logWeights[e] != -HUGE_VAL)
-      scratch.emplace_back(logWeights[e] - std::log(-std::log(random.uniform())), static_cast<int32_t>(e));
-  std::partial_sort(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(ids.size()), scratch.end(),
-                    std::greater<>());
-  for (size_t k = 0; k < ids.size(); ++k) ids[k] = scratch[k].second;
-}
+// Draws distinct experts with the given weights, one after another without replacement: those with the
+// largest log of the weight + Gumbel noise.
+class ExpertDraw {
+ public:
+  explicit ExpertDraw(const std::vector<double>& logWeights) {
+    for (size_t e = 0; e < logWeights.size(); ++e)
+      if (logWeights[e] != -HUGE_VAL)
+        experts_.push_back({static_cast<int32_t>(e), logWeights[e], std::exp(-logWeights[e])});
+  }
+
+  void draw(Random& random, std::span<int32_t> ids) {
+    if (ids.empty()) return random.skip(std::ssize(experts_));
+    best_.clear();
+    double limit = HUGE_VAL;
+    for (const Expert& expert : experts_) {
+      const double uniform = random.uniform();
+      // -log(u) is at least 1 - u: no logarithm for the many experts that are not among the best
+      if ((1 - uniform) * expert.inverseWeight > limit) continue;
+      const std::pair key(expert.logWeight - std::log(-std::log(uniform)), expert.id);
+      if (best_.size() == ids.size()) {
+        if (key < best_.front()) continue;
+        std::ranges::pop_heap(best_, std::greater<>());
+        best_.pop_back();
+      }
+      best_.push_back(key);
+      std::ranges::push_heap(best_, std::greater<>());
+      if (best_.size() == ids.size()) limit = std::exp(-best_.front().first) * (1 + kRoundingMargin);
+    }
+    std::ranges::sort_heap(best_, std::greater<>());
+    for (size_t k = 0; k < ids.size(); ++k) ids[k] = best_[k].second;
+  }
+
+ private:
+  static constexpr double kRoundingMargin = 1e-9;  // far above what log and exp round
+  struct Expert {
+    int32_t id = 0;
+    double logWeight = 0;
+    double inverseWeight = 0;
+  };
+  std::vector<Expert> experts_;
+  std::vector<std::pair<double, int32_t>> best_;
+};
 
 // The expert that every token has, of those that have one.
 int32_t hotExpert(const TaskProgram& program, const InputsSpec& spec) {
@@ -150,14 +180,14 @@ void fillHotRank(const TaskProgram& program, double factor, std::span<int32_t> a
   std::vector<double> hot(experts, -HUGE_VAL), others(experts, 0.0);
   for (size_t e = 0; e < static_cast<size_t>(firstExperts(program)); ++e) std::swap(hot[e], others[e]);
   const double pairs = hotPairs(program, factor);
-  std::vector<std::pair<double, int32_t>> scratch;
+  ExpertDraw hotDraw(hot), otherDraw(others);
   double sum = random.uniform();  // ranks round different tokens up
   for (size_t t = 0; t < all.size(); t += k) {
     const double before = std::floor(sum);
     sum += pairs;
     const auto here = static_cast<size_t>(std::floor(sum) - before);
-    drawExperts(hot, random, all.subspan(t, here), scratch);
-    drawExperts(others, random, all.subspan(t + here, k - here), scratch);
+    hotDraw.draw(random, all.subspan(t, here));
+    otherDraw.draw(random, all.subspan(t + here, k - here));
   }
 }
 
@@ -171,9 +201,8 @@ void fillIds(const TaskProgram& program, const InputsSpec& spec, Tensor& tensor,
   }
   if (spec.routing.kind == RoutingKind::kHotRank)
     return fillHotRank(program, spec.routing.factor, all, random);
-  const std::vector<double> logWeights = expertLogWeights(program, spec);
-  std::vector<std::pair<double, int32_t>> scratch;
-  for (size_t t = 0; t < all.size(); t += k) drawExperts(logWeights, random, all.subspan(t, k), scratch);
+  ExpertDraw draw(expertLogWeights(program, spec));
+  for (size_t t = 0; t < all.size(); t += k) draw.draw(random, all.subspan(t, k));
   if (spec.routing.kind != RoutingKind::kMasked) return;
   for (int32_t& id : all)
     if (random.below(4) == 0) id = -1;
