@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/cache_line.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/coverage.h"
 #include "runtime/program/program.h"
@@ -29,8 +30,8 @@ inline constexpr int64_t kMaxWindow = 1 << 16;
 inline constexpr int64_t kMaxFamilies = 512;
 inline constexpr int64_t kMaxBytes = int64_t{1} << 46;       // of a region or buffer, at its largest extent
 inline constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;  // rows that one rank may receive
-inline constexpr int64_t kLineBytes = 64;                    // of a cache line
-inline constexpr int64_t kRowUnit = 16;                      // bind rounds slots of rows up to it
+inline constexpr int64_t kLineBytes = kCacheLine;
+inline constexpr int64_t kRowUnit = 16;  // bind rounds slots of rows up to it
 
 template <class... Args>
 Error fail(fmt::format_string<Args...> format, Args&&... args) {

@@ -1,5 +1,7 @@
 """source_archive: a tar.gz of the sources that targets are built from, so that they can be built without Bazel."""
 
+load("//tools/bzl:units.bzl", "is_unit")
+
 _Sources = provider(doc = "Files of the tree.", fields = {"files": "a depset"})
 
 _ATTRIBUTES = ["deps", "srcs", "hdrs", "textual_hdrs"]
@@ -13,7 +15,7 @@ def _sources_aspect_impl(_target, ctx):
             if _Sources in each:
                 below.append(each[_Sources].files)
             for file in each.files.to_list():
-                if file.extension in _EXTENSIONS and not file.owner.workspace_name:
+                if file.extension in _EXTENSIONS and not file.owner.workspace_name and not is_unit(file):
                     files.append(file)
     return [_Sources(files = depset(files, transitive = below))]
 

@@ -1,11 +1,11 @@
 """cc_library whose sources are compiled several at a time.
 
 A file of this project takes some four seconds to compile, three of them for headers and for templates that its neighbours
-need too. A unit includes up to _MOST_FILES sources of one library: what they share is compiled once, in less than half of the
+need too. A unit includes up to _MAX_FILES sources of one library: what they share is compiled once, in less than half of the
 time. So names without linkage must differ within a library, and a source says `using namespace` within its own namespace only.
 """
 
-_MOST_FILES = 8  # an edit compiles all of a unit again
+_MAX_FILES = 8  # an edit compiles all of a unit again
 
 def _write_unit_impl(ctx):
     text = "".join(["#include \"%s\"\n" % source.path for source in ctx.files.srcs])
@@ -25,7 +25,7 @@ def _make_units(name, srcs):
     if len(sources) < 2:
         return srcs, []
     native.cc_library(name = name + ".sources", textual_hdrs = sources, visibility = ["//visibility:private"])
-    count = (len(sources) + _MOST_FILES - 1) // _MOST_FILES
+    count = (len(sources) + _MAX_FILES - 1) // _MAX_FILES
     size = (len(sources) + count - 1) // count
     units = []
     for number in range(count):
@@ -33,6 +33,10 @@ def _make_units(name, srcs):
         _write_unit(name = unit + ".text", out = unit, srcs = sources[number * size:(number + 1) * size])
         units.append(unit)
     return [source for source in srcs if source not in sources] + units, [":" + name + ".sources"]
+
+def is_unit(file):
+    """Whether a file is the text of a unit, and no source."""
+    return not file.is_source and ".unit" in file.basename
 
 def cc_library(name, srcs = [], deps = [], **others):
     srcs, sources = _make_units(name, srcs)

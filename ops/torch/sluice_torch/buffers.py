@@ -12,11 +12,11 @@ import torch
 from . import cache, ranks
 from .described_calls import described
 from .graphs import dealt
-from .integers import MOST_EXPERTS, MOST_SIZE, MOST_THREADS, MOST_TOKENS, MOST_TOP_K, whole_number
+from .integers import MAX_EXPERTS, MAX_SIZE, MAX_THREADS, MAX_TOKENS, MAX_TOP_K, whole_number
 
 CORES = (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return"))  # arguments, and the compiler's options
 
-_MOST_BYTES = 8 * MOST_SIZE  # of a row
+_MAX_BYTES = 8 * MAX_SIZE  # of a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +36,10 @@ class ExchangeShape:
     def compile(self) -> str:
         """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none; more cores than there
         are."""
-        whole_number("hidden", self.hidden, 1, MOST_SIZE)
-        whole_number("num_experts", self.experts, 1, MOST_EXPERTS)
-        whole_number("top_k", self.top_k, 1, MOST_TOP_K)
-        whole_number("max_tokens", self.max_tokens, 1, MOST_TOKENS)
+        whole_number("hidden", self.hidden, 1, MAX_SIZE)
+        whole_number("num_experts", self.experts, 1, MAX_EXPERTS)
+        whole_number("top_k", self.top_k, 1, MAX_TOP_K)
+        whole_number("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         by_rank = self.rows_per == "rank"
         graph = json.loads(cache.find_graph(f"exchange/{'ranks' if by_rank else 'pairs'}.json").read_text())
         if by_rank:  # whose program does not depend on experts, but all ranks must have the same
@@ -65,7 +65,7 @@ class ExchangeShape:
             cores = getattr(self, f"{option}_cores")
             if cores is None:
                 continue
-            whole_number(name, cores, 1, MOST_THREADS)
+            whole_number(name, cores, 1, MAX_THREADS)
             options.append(f"--{option}-cores={cores}")
         return tuple(options)
 
@@ -119,8 +119,8 @@ def max_tokens_for(shared: ranks.Shared, tokens: int) -> int:
     grows to a power of two at all ranks, and the programs for fewer are freed. Collective. ValueError, at all ranks: too
     many."""
     tokens = shared.largest("dispatch tokens", tokens)
-    if tokens > MOST_TOKENS:
-        raise ValueError(f"a rank has {tokens} tokens, expected at most {MOST_TOKENS}")
+    if tokens > MAX_TOKENS:
+        raise ValueError(f"a rank has {tokens} tokens, expected at most {MAX_TOKENS}")
     if tokens > shared.buffer.max_tokens:
         shared.buffer.max_tokens = 1 << (tokens - 1).bit_length()
         shared.forget_exchanges()
@@ -137,7 +137,7 @@ def get_hidden_bytes(x: torch.Tensor) -> int:
 def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> ranks.Buffer:
     """The buffer of a group, for rows of that many bytes or fewer. Collective the first time."""
     shared = ranks.shared_by(ranks.Group(group), threads, timeout)
-    whole_number("hidden_bytes", hidden_bytes, 0, _MOST_BYTES)
+    whole_number("hidden_bytes", hidden_bytes, 0, _MAX_BYTES)
     shared.keep()
     shared.buffer.hidden_bytes = max(shared.buffer.hidden_bytes, hidden_bytes)
     return shared.buffer
@@ -166,7 +166,7 @@ def init_buffer(
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
         buffer = get_buffer(group, hidden_bytes)
-        whole_number("max_tokens", max_tokens, 1, MOST_TOKENS)
+        whole_number("max_tokens", max_tokens, 1, MAX_TOKENS)
         if (num_experts is None) != (top_k is None):
             raise ValueError(f"num_experts is {num_experts!r}, but top_k is {top_k!r}, expected both or none")
     buffer.max_tokens = shared.largest("make a buffer", max_tokens)

@@ -31,7 +31,7 @@ _TYPES = {
     "F8_E5M2": torch.uint8,
     "F8_E8M0": torch.uint8,
 }
-_MOST_DIMENSIONS = 16
+_MAX_DIMENSIONS = 16
 # Numbers that are converted at a time: they stay in the cache, and PyTorch converts so few in one thread. Where other
 # processes have the cores, its threads wait milliseconds for each other.
 _CONVERTED = 32 * 1024 - 1
@@ -107,7 +107,7 @@ class _File:
         entry = self.tensors.get(name)
         kind, shape, offsets = (entry.get(key) if isinstance(entry, dict) else None for key in ("dtype", "shape", "data_offsets"))
         good = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2 and all(map(is_size, shape + offsets))
-        if not good or len(shape) > _MOST_DIMENSIONS or math.prod(shape) >= 1 << 62:
+        if not good or len(shape) > _MAX_DIMENSIONS or math.prod(shape) >= 1 << 62:
             raise ValueError(f"{self.path}: the header does not describe {name}")
         first, last = offsets
         if not isinstance(kind, str) or kind not in _TYPES:

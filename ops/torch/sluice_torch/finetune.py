@@ -8,7 +8,7 @@ import torch
 
 from .autocast import carry
 from .codes import set_expert
-from .integers import MOST_ROWS, whole_number
+from .integers import MAX_ROWS, whole_number
 from .lora import LoRAConfig
 from .moe import MoE
 
@@ -41,7 +41,7 @@ class FineTuning:
         depth: int = 1,
         **options,
     ):
-        whole_number("depth", depth, 1, MOST_ROWS)
+        whole_number("depth", depth, 1, MAX_ROWS)
         self.layer = MoE(hidden, intermediate, num_experts, top_k, lora=lora, **options)
         self.layer.gate_up_weight.requires_grad_(False)
         self.layer.down_weight.requires_grad_(False)

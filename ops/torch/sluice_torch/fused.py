@@ -9,7 +9,7 @@ import torch
 
 from . import buffers, ranks, recording
 from .described_calls import described
-from .integers import MOST_EXPERTS, MOST_ROWS, whole_number
+from .integers import MAX_EXPERTS, MAX_ROWS, whole_number
 from .tensors import as_stored
 from .writes import write
 
@@ -149,13 +149,13 @@ def fused_dispatch(
             _check_tensor(name, tensor, "[T, K]" if routing_map is None else "[T, E]")
         if routing_map is None:
             ids, weights, most = token_indices, token_probs, token_indices.shape[1]
-            whole_number("num_experts", num_experts, 1, MOST_EXPERTS)
+            whole_number("num_experts", num_experts, 1, MAX_EXPERTS)
         else:
             num_experts, most = _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, token_probs)
         fixed = -1 if num_permuted_tokens is None else num_permuted_tokens
         if num_permuted_tokens is not None:
-            whole_number("num_permuted_tokens", num_permuted_tokens, 0, MOST_ROWS, ", or None")
-        whole_number("pad_multiple", pad_multiple, 1, MOST_ROWS)
+            whole_number("num_permuted_tokens", num_permuted_tokens, 0, MAX_ROWS, ", or None")
+        whole_number("pad_multiple", pad_multiple, 1, MAX_ROWS)
         if rows_per not in ("expert", "rank"):
             raise ValueError(f"rows_per is {rows_per!r}, expected 'expert' or 'rank'")
         if rows_per == "rank" and pad_multiple != 1:
@@ -262,7 +262,7 @@ def _experts_of_map(x, routing_map, probs, num_experts, top_k, token_indices, to
     for name, tensor in (("token_indices", token_indices), ("token_probs", token_probs)):
         if tensor is not None:
             raise ValueError(f"{name} is given together with routing_map, expected one of both")
-    experts = routing_map.shape[1] if num_experts is None else whole_number("num_experts", num_experts, 1, MOST_EXPERTS)
+    experts = routing_map.shape[1] if num_experts is None else whole_number("num_experts", num_experts, 1, MAX_EXPERTS)
     for name, tensor, dtype in (("routing_map", routing_map, torch.bool), ("probs", probs, torch.float32)):
         if tensor.dtype != dtype:
             raise ValueError(f"{name} has type {tensor.dtype}, expected {dtype}")

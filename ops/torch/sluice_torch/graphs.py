@@ -9,7 +9,7 @@ import math
 import struct
 
 from .builder import Graph
-from .integers import MOST_EXPERTS, MOST_RANKS, MOST_SIZE, MOST_TOKENS, MOST_TOP_K, whole_number
+from .integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
 from .precision import BF16, Precision
 from .structure import ACTIVATIONS, LIMITED, inputs_of
 
@@ -31,13 +31,13 @@ TOKENS = ("own", "same")
 
 # The largest sizes of a graph.
 _MOST = {
-    "hidden": MOST_SIZE,
-    "intermediate": MOST_SIZE,
-    "experts": MOST_EXPERTS,
-    "top_k": MOST_TOP_K,
-    "ranks": MOST_RANKS,
-    "max_tokens": MOST_TOKENS,
-    "tp": MOST_RANKS,
+    "hidden": MAX_SIZE,
+    "intermediate": MAX_SIZE,
+    "experts": MAX_EXPERTS,
+    "top_k": MAX_TOP_K,
+    "ranks": MAX_RANKS,
+    "max_tokens": MAX_TOKENS,
+    "tp": MAX_RANKS,
 }
 
 
@@ -74,7 +74,7 @@ class LayerShape:
         for name, most in _MOST.items():
             whole_number("num_experts" if name == "experts" else name, getattr(self, name), 1, most)
         if self.spare is not None:
-            whole_number("spare", self.spare, 0, MOST_EXPERTS, ", or None")
+            whole_number("spare", self.spare, 0, MAX_EXPERTS, ", or None")
         if self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}, expected at most the {self.experts} experts")
         if self.activation not in ACTIVATIONS:
@@ -172,7 +172,7 @@ class LayerShape:
 
     def of_sorted_rows(self) -> "LayerShape":
         """That of steps whose tokens are rows of one expert each, as many as the pairs of a step of this shape."""
-        return dataclasses.replace(self, top_k=1, max_tokens=min(self.max_tokens * self.top_k, MOST_TOKENS))
+        return dataclasses.replace(self, top_k=1, max_tokens=min(self.max_tokens * self.top_k, MAX_TOKENS))
 
     def places_of(self, rank: int) -> range:
         """The places of a rank; without `spare` they are its experts."""

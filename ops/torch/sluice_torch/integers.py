@@ -4,13 +4,13 @@ fit in 64 bits and conversions for the library cannot fail.
 The limits are those of programs (runtime/program/program.h).
 """
 
-MOST_EXPERTS = 65536
-MOST_TOP_K = 64
-MOST_RANKS = 4096
-MOST_THREADS = 4096  # of a rank
-MOST_TOKENS = 4194304  # of a rank, in a step
-MOST_SIZE = 1 << 20  # a dimension of a tensor, except its rows
-MOST_ROWS = (1 << 31) - 1  # that a rank has in a step, with pads
+MAX_EXPERTS = 65536
+MAX_TOP_K = 64
+MAX_RANKS = 4096
+MAX_THREADS = 4096  # of a rank
+MAX_TOKENS = 4194304  # of a rank, in a step
+MAX_SIZE = 1 << 20  # a dimension of a tensor, except its rows
+MAX_ROWS = (1 << 31) - 1  # that a rank has in a step, with pads
 
 
 def whole_number(name: str, value, least: int, most: int, other: str = "") -> int:

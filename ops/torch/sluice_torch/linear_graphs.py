@@ -6,7 +6,7 @@ import dataclasses
 
 from .builder import Graph
 from .graphs import add_product
-from .integers import MOST_TOKENS, whole_number
+from .integers import MAX_TOKENS, whole_number
 from .precision import BF16, Precision
 
 
@@ -24,7 +24,7 @@ class LinearShape:
     precision: Precision = BF16
 
     def __post_init__(self):
-        whole_number("max_tokens", self.max_tokens, 1, MOST_TOKENS)
+        whole_number("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         self.precision.check_sizes(columns_of_x_at_a_rank=self.ins_here, columns_of_y_at_a_rank=self.outs_here)
 
     @property

@@ -4,7 +4,7 @@ import torch
 
 from . import codes, formats, gguf
 from .checkpoint import Checkpoint
-from .integers import MOST_EXPERTS, whole_number
+from .integers import MAX_EXPERTS, whole_number
 
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
@@ -49,7 +49,7 @@ def load_experts(
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"physical_to_logical_map is no list of whole numbers: {error}") from None
         for expert in physical_to_logical_map:
-            whole_number("an expert of physical_to_logical_map", expert, 0, MOST_EXPERTS)
+            whole_number("an expert of physical_to_logical_map", expert, 0, MAX_EXPERTS)
         if len(physical_to_logical_map) != shape.experts:
             raise ValueError(
                 f"physical_to_logical_map has {len(physical_to_logical_map)} experts, expected {shape.experts}"

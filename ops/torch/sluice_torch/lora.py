@@ -15,7 +15,7 @@ import math
 
 import torch
 
-from .integers import MOST_SIZE, whole_number
+from .integers import MAX_SIZE, whole_number
 from .structure import inputs_of
 from .writes import write
 
@@ -31,7 +31,7 @@ class LoRAConfig:
     targets: tuple[str, ...] = TARGETS
 
     def __post_init__(self):
-        whole_number("rank of adapters", self.rank, 1, MOST_SIZE)
+        whole_number("rank of adapters", self.rank, 1, MAX_SIZE)
         object.__setattr__(self, "targets", tuple(self.targets))
         if not self.targets or len(set(self.targets)) < len(self.targets) or set(self.targets) - set(TARGETS):
             raise ValueError(f"targets of adapters are {self.targets!r}, expected some of {', '.join(TARGETS)}")

@@ -10,7 +10,7 @@ import math
 import pathlib
 import re
 
-from .integers import MOST_SIZE
+from .integers import MAX_SIZE
 from .json_objects import read_object
 
 # Keys without a meaning for adapters that are there: names, how training began, other parts of the model.
@@ -70,8 +70,8 @@ class PeftConfig:
 
     def rank_of(self, module: str) -> int:
         name, rank = self._of_module("rank_pattern", "r", module)
-        if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MOST_SIZE:
-            raise ValueError(f"{self.file}: {name} gives {module} r={rank!r}, expected a whole number from 1 on, at most {MOST_SIZE}")
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MAX_SIZE:
+            raise ValueError(f"{self.file}: {name} gives {module} r={rank!r}, expected a whole number from 1 on, at most {MAX_SIZE}")
         return rank
 
     def scaling_of(self, module: str) -> float:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from .integers import MOST_ROWS, MOST_SIZE, whole_number
+from .integers import MAX_ROWS, MAX_SIZE, whole_number
 
 # Products round nothing; rows, weights and gradients to FP8 with a scale per tensor; to MXFP8; the same with squares of
 # weights.
@@ -33,8 +33,8 @@ class Delayed:
     reduce: bool = True
 
     def __post_init__(self):
-        whole_number("amax_history_len", self.length, 1, MOST_SIZE)
-        whole_number("interval", self.interval, 1, MOST_ROWS)
+        whole_number("amax_history_len", self.length, 1, MAX_SIZE)
+        whole_number("interval", self.interval, 1, MAX_ROWS)
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"amax_compute_algo is {self.algorithm!r}, expected one of {', '.join(ALGORITHMS)}")
         number = isinstance(self.margin, (int, float)) and not isinstance(self.margin, bool)

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from . import library
-from .integers import MOST_RANKS, MOST_THREADS, whole_number
+from .integers import MAX_RANKS, MAX_THREADS, whole_number
 
 _guard = threading.RLock()
 # By process and group. Objects that only modules keep alive are not in _lasting.
@@ -45,7 +45,7 @@ class Group:
     """
 
     def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own"):
-        whole_number("tp", tp, 1, MOST_RANKS)
+        whole_number("tp", tp, 1, MAX_RANKS)
         if mesh is not None:
             if ep_group is not None or tp_group is not None:
                 raise ValueError("mesh is given together with ep_group or tp_group, expected one of both")
@@ -213,7 +213,7 @@ class Shared:
         failure = None
         try:
             library.load()
-            whole_number("threads", threads, 0, MOST_THREADS)
+            whole_number("threads", threads, 0, MAX_THREADS)
             _check_timeout(timeout)
         except (RuntimeError, ValueError) as error:
             if group.size == 1:

@@ -19,7 +19,7 @@ from . import cache, ranks, recording, scaling
 from .autocast import Chooser, is_in_backward
 from .described_calls import described
 from .graphs import dealt
-from .integers import MOST_ROWS, whole_number
+from .integers import MAX_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
 from .megatron_groups import tp_group_of
@@ -87,7 +87,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         self._group = ranks.Group(tp_group=group, tokens=tokens)
         tp = self._group.tp
         for name, size in (("input_size", ins), ("output_size", outs)):
-            whole_number(name, size, 1, MOST_ROWS)
+            whole_number(name, size, 1, MAX_ROWS)
         divided, name = (outs, "output_size") if self._column else (ins, "input_size")
         if divided % tp:
             raise ValueError(f"{name} is {divided}, expected a multiple of the {tp} ranks of tp_group")
@@ -241,7 +241,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         axes = [axis for axis, _, _ in sharded_offsets]
         if axes != list(range(len(axes))):
             raise ValueError(f"sharded_offsets have axes {axes}, expected {list(range(len(axes)))}: before the parameter's own")
-        described = {}
+        tensors = {}
         for name, parameter in self.named_parameters(recurse=False):
             dimension = getattr(parameter, "partition_dim", None)
             shape, offset = list(parameter.shape), [0] * parameter.dim()
@@ -251,8 +251,8 @@ class _ParallelLinear(Reports, torch.nn.Module):
             for _, first, count in reversed(sharded_offsets):
                 shape, offset = [count, *shape], [first, *offset]
             replica = 0 if dimension is not None else self._group.rank
-            described[prefix + name] = ShardedTensor(prefix + name, parameter.detach(), tuple(shape), tuple(offset), replica)
-        return described
+            tensors[prefix + name] = ShardedTensor(prefix + name, parameter.detach(), tuple(shape), tuple(offset), replica)
+        return tensors
 
     def get_extra_state(self):
         """uint8: the histories of amaxes with delayed scaling. None: there are none."""
