@@ -66,7 +66,8 @@ def main(functions):
     rank, size, store = int(arguments[0]), int(arguments[1]), arguments[2]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    method = store if "://" in store else f"file://{store}"
+    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=size)
     function(rank, size, *arguments[3:])
     if dist.is_initialized():
         # PyTorch 2.6 destroys a group holding the GIL and waits for its threads, one of which may need the GIL to free

@@ -151,7 +151,7 @@ def adapters(rank, size):
             x, ids, weights, dy = batch(source(layer, rank), 1)
             layer(x, ids, weights).backward(dy)
             state = {name: parameter.grad for name, parameter in layer.named_parameters() if parameter.requires_grad}
-            everywhere = layer._group.gather_objects((state, layer.local_experts, layer.shard))
+            everywhere = layer._group.gather_objects((state, layer.local_experts, layer.shard), "compare")
             made[spare] = {
                 (name, expert, shard): grad[row].float()
                 for grads, experts, shard in everywhere
@@ -194,8 +194,8 @@ def training(rank, size):
         for name in full[0]:
             assert torch.equal(full[0][name], full[1][name]), (step, name)
         for name, parameter in layers[1].named_parameters():
-            state = layers[1]._group.gather_objects((optimizers[1].state[parameter]["exp_avg"], parameter.detach()))
-            experts = [expert for each in layers[1]._group.gather_objects(layers[1].local_experts) for expert in each]
+            state = layers[1]._group.gather_objects((optimizers[1].state[parameter]["exp_avg"], parameter.detach()), "compare")
+            experts = [expert for each in layers[1]._group.gather_objects(layers[1].local_experts, "compare") for expert in each]
             for which in (0, 1):
                 first, placed = {}, torch.cat([each[which] for each in state])
                 for place, expert in enumerate(experts):
@@ -269,7 +269,7 @@ def states(rank, size):
         for name, expected in whole_weights(False).items():
             assert torch.equal(whole[name].float(), expected), name
         assert set(whole) == set(whole_weights(False))
-        parts = layer._group.gather_objects(own)
+        parts = layer._group.gather_objects(own, "compare")
         joined = sluice_torch.state.reshard(parts, 1)[0]
         assert joined.keys() == whole.keys() and all(torch.equal(joined[name], whole[name]) for name in whole)
         again = make(4, **mesh)
@@ -318,7 +318,7 @@ def replaced(rank, size):
 
 def check_norm(layer):
     experts = [each for each in layer.parameters()]
-    grads = layer._group.gather_objects([(each.grad, layer.local_experts) for each in experts])
+    grads = layer._group.gather_objects([(each.grad, layer.local_experts) for each in experts], "compare")
     once = {(number, expert): grad[row] for rank_ in grads for number, (grad, own) in enumerate(rank_) for row, expert in enumerate(own)}
     norm = torch.stack([each.float().norm() for each in once.values()]).norm()
     assert error(sluice_torch.clip_grad_norm_(experts, 1e9), norm) < 1e-5

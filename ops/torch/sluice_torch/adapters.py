@@ -99,7 +99,7 @@ def save_adapters(
             _write(pathlib.Path(path), tensors, _config_for(layers, configs[0], names, base_model, task_type))
         except OSError as error:
             failure = f"{path}: cannot write adapters: {error.strerror}"
-    raise_any(group, group.gather_objects(failure))
+    raise_any(group, group.gather_objects(failure, "save adapters"))
 
 
 def _write(folder: pathlib.Path, tensors: dict[str, torch.Tensor], config: dict):

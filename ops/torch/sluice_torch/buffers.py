@@ -136,7 +136,7 @@ def get_hidden_bytes(x: torch.Tensor) -> int:
 
 def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> ranks.Buffer:
     """The buffer of a group, for rows of that many bytes or fewer. Collective the first time."""
-    shared = ranks.shared_by(ranks.Group(group), threads, timeout)
+    shared = ranks.shared_by(ranks.Group(group, timeout=timeout), threads, timeout)
     whole_number("hidden_bytes", hidden_bytes, 0, _MAX_BYTES)
     shared.keep()
     shared.buffer.hidden_bytes = max(shared.buffer.hidden_bytes, hidden_bytes)
@@ -162,7 +162,7 @@ def init_buffer(
 
     Collective. ValueError, at all ranks: sizes that are none. RuntimeError: what another rank refuses.
     """
-    members = ranks.Group(group)
+    members = ranks.Group(group, timeout=timeout)
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
         buffer = get_buffer(group, hidden_bytes)

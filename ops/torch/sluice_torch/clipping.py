@@ -3,7 +3,6 @@
 import math
 
 import torch
-import torch.distributed as dist
 
 from . import replicas
 
@@ -42,7 +41,7 @@ def clip_grad_norm_(
             powers = (norm**kind / copies for norm, (_, copies) in zip(norms, pieces))
             own = sum(powers, torch.zeros((), dtype=torch.float64))
         if key is not None:
-            groups[key].all_reduce(own, dist.ReduceOp.MAX if math.isinf(kind) else dist.ReduceOp.SUM)
+            groups[key].all_reduce(own, "norms of gradients", largest=math.isinf(kind))
         total = torch.maximum(total, own) if math.isinf(kind) else total + own
     if not math.isinf(kind):
         total = total ** (1 / kind)

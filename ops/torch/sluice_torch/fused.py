@@ -138,7 +138,7 @@ def fused_dispatch(
     than max_tokens; what another rank refuses. The next step is right.
     """
     recording.refuse("fused_dispatch", x, token_indices, token_probs, routing_map, probs)
-    members = ranks.Group(group)
+    members = ranks.Group(group, timeout=timeout)
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
         _check_async(async_finish, overlap, allocate_on_comm_stream, previous_event)

@@ -139,7 +139,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
         if keep not in ("all", "minimal"):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
-        self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens)
+        self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens, timeout)
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
         own = precision_of(precision, fp8_format, exponent, recipe, fp8_dispatch)
         self._precision, self._scales = Chooser(own), scaling.Scales()
@@ -215,7 +215,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         Only of a layer with `spare`. Collective."""
         rows = self._rows_seen.clone()
         self._rows_seen.zero_()
-        self._group.all_reduce(rows)
+        self._group.all_reduce(rows, "count rows of experts")
         return rows.double()
 
     def _count(self, ids: torch.Tensor):
@@ -241,13 +241,13 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         self.shape.precision.check_sizes(rank_of_adapters=self.lora.rank)
         self.gate_up_weight.requires_grad_(False)
         self.down_weight.requires_grad_(False)
-        own = self.gate_up_weight.shape[0]
+        own, longest = self.gate_up_weight.shape[0], len(self.shape.places_of(0))
         lora.check_targets(self.lora, self.shape.activation)
         made = lora.make_parameters(self.lora, own, self.shape.hidden, self.shape.part, dtype, self.shape.tp)
         for name, parameter in made.items():
             self.register_parameter(name, parameter)
             if self.shape.tp > 1 and sharding.is_whole(name):  # must be the same at all shards
-                write(parameter, self._group.gather_shards(parameter.detach(), len(self.shape.places_of(0)))[0])
+                write(parameter, self._group.gather_shards(parameter.detach(), longest, "make adapters equal")[0])
         placement.make_copies_equal(self)
 
     def reset_parameters(self):
@@ -385,7 +385,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         if delayed is not None:
             shares = delayed.reduce and shape.ranks > 1 and (shape.tp > 1 or self.places is not None)
             group = self._group if shares else None
-            sharers = scaling.Sharers(group, fp8_group, self.local_experts, shape.experts, self.places is not None)
+            sharers = scaling.Sharers(group, fp8_group, self._group.timeout, self.local_experts, shape.experts, self.places is not None)
         return self._scales.begin(shape.precision, sharers, operands[:2], training, is_in_backward)
 
     def _weights(self) -> list[torch.Tensor]:
@@ -413,7 +413,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             place for place, name in enumerate(names) if name in sharding.WHOLE_INPUTS and adapters[place].requires_grad
         ]
         if self.shape.tp > 1 and places:
-            gather = functools.partial(self._group.gather_shards, longest=len(self.shape.places_of(0)))
+            longest = len(self.shape.places_of(0))
+            gather = functools.partial(self._group.gather_shards, longest=longest, what="sum gradients of adapters")
             for place, each in zip(places, sharding.SumOverShards.apply(gather, *(adapters[p] for p in places))):
                 adapters[place] = each
         return adapters

@@ -21,7 +21,7 @@ def order_pairs(group: Group, expert_ids: torch.Tensor, top_k: int, experts: int
         indices, own = _sort(expert_ids, top_k, experts)
     except ValueError as error:
         failure = error
-    said = group.gather_objects((str(failure) if failure else None, own))
+    said = group.gather_objects((str(failure) if failure else None, own), "order pairs")
     if failure is not None:
         raise failure
     for rank, (failed, _) in enumerate(said):

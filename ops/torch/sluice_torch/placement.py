@@ -9,7 +9,7 @@ because each gets the sum of all their gradients.
 import torch
 import torch.distributed as dist
 
-from . import library
+from . import collectives, library
 from .graphs import LayerShape, dealt
 from .writes import write
 
@@ -80,7 +80,7 @@ class Mover:
     with this rank's shard. All methods are collective."""
 
     def __init__(self, group, shape: LayerShape, places: Places):
-        self.places, self.here = places, group.rank // shape.tp
+        self.places, self.here, self.seconds = places, group.rank // shape.tp, group.timeout
         self.group = group.levels[-1] if group.key else None
         if self.group is not None:
             members = dist.get_process_group_ranks(self.group)
@@ -96,6 +96,9 @@ class Mover:
     def _receive(self, tensor: torch.Tensor, of: int, tag: int):
         return dist.irecv(tensor, self.peers[of], group=self.group, tag=tag)
 
+    def _finish_sums(self, steps: list, tensors: list[torch.Tensor]):
+        collectives.finish_all(steps, tensors, self.group, "sum gradients of copies", self.seconds)
+
     @torch.no_grad()
     def copy(self, sources: list[int], tensors: list[torch.Tensor]):
         """Place p of each tensor [E, ...] gets what place sources[p] had."""
@@ -109,8 +112,7 @@ class Mover:
                     steps.append(self._receive(made[self.row(place)], of, place))
                 elif of == self.here:
                     steps.append(self._send(tensor[self.row(source)], to, place))
-            for step in steps:
-                step.wait()
+            collectives.finish_all(steps, [tensor], self.group, "move experts", self.seconds)
             write(tensor, made)
 
     @torch.no_grad()
@@ -132,8 +134,7 @@ class Mover:
                 if root != self.here:
                     steps.append(self._send(terms[self.here], root, tag))
                 sums.append((tensor, own, holders, root, tag, terms))
-        for step in steps:
-            step.wait()
+        self._finish_sums(steps, tensors)
         steps = []
         for _, _, holders, root, tag, terms in sums:
             if root == self.here:
@@ -145,8 +146,7 @@ class Mover:
             else:
                 terms[root] = torch.empty_like(terms[self.here])
                 steps.append(self._receive(terms[root], root, tag))
-        for step in steps:
-            step.wait()
+        self._finish_sums(steps, tensors)
         for tensor, own, _, root, _, terms in sums:
             for row in own:
                 write(tensor[row], terms[root])
@@ -201,7 +201,7 @@ def move_experts(layer: torch.nn.Module, expert_at, optimizers):
         new = Places(layer.shape, expert_at)
     except ValueError as error:
         failure = error
-    said = layer._group.gather_objects((str(failure) if failure else None, new and new.expert_at, list(moved)))
+    said = layer._group.gather_objects((str(failure) if failure else None, new and new.expert_at, list(moved)), "move experts")
     if failure is not None:
         raise failure
     for rank, (failed, places, names) in enumerate(said):

@@ -22,7 +22,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import library
+from . import collectives, library
 from .integers import MAX_RANKS, MAX_THREADS, whole_number
 
 _guard = threading.RLock()
@@ -38,13 +38,14 @@ class Group:
 
     They are ep groups of tp ranks that share experts: rank r is shard r % tp of group r // tp. `levels` are process
     groups of torch.distributed from the inner to the outer one: either one with all ranks in order, or the tp_group and
-    the ep_group of this process. Collective calls over all ranks run on one level after the other.
+    the ep_group of this process. Collective calls over all ranks run on one level after the other; `what` names them in the
+    error that names a rank which gave no sign of life for `timeout` seconds.
 
     PyTorch keeps process groups until destroy_process_group(), which ends their threads if nothing else refers to them. A
     thread that ended later could need the interpreter while it shuts down, which aborts the process: so no layer keeps one.
     """
 
-    def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own"):
+    def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own", timeout: float = 30.0):
         whole_number("tp", tp, 1, MAX_RANKS)
         if mesh is not None:
             if ep_group is not None or tp_group is not None:
@@ -64,6 +65,10 @@ class Group:
         if self.size % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.size} ranks of ep_group")
         self._members = None
+        # another value is refused at all ranks, when they meet for the first time
+        self.timeout = timeout if _is_time(timeout) else 30.0
+        if self.size > 1:
+            collectives.pulse.start()
 
     def __str__(self) -> str:
         return f"{self.size // self.tp} x {self.tp} ranks (ep x tp) with {self.tokens} tokens"
@@ -93,13 +98,11 @@ class Group:
         """Ranks, or groups with the same tokens."""
         return self.size // self.tp if self.tokens == "same" else self.size
 
-    def gather_objects(self, value) -> list:
+    def gather_objects(self, value, what: str) -> list:
         """The values of all ranks, in order. Collective."""
         values = [value]
         for group in self.levels:
-            said = [None] * dist.get_world_size(group)
-            dist.all_gather_object(said, values, group=group)
-            values = [each for part in said for each in part]
+            values = collectives.gather_objects(values, group, what, self.timeout)
         return values
 
     def members(self) -> list[int]:
@@ -108,10 +111,10 @@ class Group:
             if len(self.levels) == 1:
                 self._members = list(dist.get_process_group_ranks(self.levels[0]))
             else:
-                self._members = self.gather_objects(dist.get_rank())
+                self._members = self.gather_objects(dist.get_rank(), "number the ranks of a mesh")
         return self._members
 
-    def gather(self, tensor: torch.Tensor, to: int | None = None) -> list | None:
+    def gather(self, tensor: torch.Tensor, what: str, to: int | None = None) -> list | None:
         """The tensors of all ranks in order, which have one shape and type, at the process with global number `to`, or at
         all. Collective."""
         if to is not None and to not in self.members():
@@ -119,7 +122,8 @@ class Group:
         tensors = tensor.unsqueeze(0)
         for group in self.levels:
             if tensors is not None:
-                tensors = _gather(tensors, group, self._receiver(to, group))
+                found = collectives.gather(tensors, group, what, self.timeout, self._receiver(to, group))
+                tensors = None if found is None else torch.cat(found)
         return None if tensors is None else list(tensors)
 
     def _receiver(self, to: int | None, group) -> int | None:
@@ -129,19 +133,25 @@ class Group:
         size = dist.get_world_size(group)
         return self.members()[self.rank // size * size + self.members().index(to) % size]
 
-    def gather_shards(self, tensor: torch.Tensor, longest: int) -> list[torch.Tensor]:
+    def gather_shards(self, tensor: torch.Tensor, longest: int, what: str) -> list[torch.Tensor]:
         """The tensors of the ranks that share experts with this one, in order. Those of other ranks may have another first
         dimension, up to `longest`. Collective over the inner level."""
         inner = self.levels[0]
         padded = tensor.new_zeros(1, longest, *tensor.shape[1:])
         padded[0, : len(tensor)] = tensor
         first = dist.get_rank(inner) // self.tp * self.tp
-        return list(_gather(padded, inner, None)[first : first + self.tp, : len(tensor)])
+        found = collectives.gather(padded, inner, what, self.timeout)
+        return [part[0, : len(tensor)] for part in found[first : first + self.tp]]
 
-    def all_reduce(self, tensor: torch.Tensor, op=dist.ReduceOp.SUM if dist.is_available() else None):
-        """In place, over all ranks. Collective."""
+    def all_reduce(self, tensor: torch.Tensor, what: str, largest: bool = False):
+        """In place, over all ranks: sums, or the largest. Collective."""
         for group in self.levels:
-            dist.all_reduce(tensor, op, group)
+            collectives.all_reduce(tensor, group, what, self.timeout, largest)
+
+    def broadcast(self, tensor: torch.Tensor, what: str):
+        """In place, from the first rank of the inner level. Collective over that."""
+        inner = self.levels[0]
+        collectives.broadcast(tensor, dist.get_process_group_ranks(inner)[0], inner, what, self.timeout)
 
     def __deepcopy__(self, memo):
         return self
@@ -182,19 +192,6 @@ def _groups_of(mesh) -> tuple:
     if not names or not set(names) <= {"ep", "tp"}:
         raise ValueError(f"mesh has dimensions {names}, expected 'ep', 'tp' or both by name: call its [] with these")
     return tuple(mesh.get_group(name) if name in names else None for name in ("ep", "tp"))
-
-
-def _gather(tensors: torch.Tensor, group, to: int | None) -> torch.Tensor | None:
-    """The first dimension of all ranks of a process group, in order, at the process with global number `to` or at all.
-    Sent as bytes, so of any type."""
-    sent = tensors.contiguous().view(-1).view(torch.uint8)
-    here = to is None or to == dist.get_rank()
-    found = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))] if here else None
-    if to is None:
-        dist.all_gather(found, sent, group=group)
-    else:
-        dist.gather(sent, found, dst=to, group=group)
-    return torch.cat([each.view(tensors.dtype).view_as(tensors) for each in found]) if here else None
 
 
 @dataclasses.dataclass
@@ -296,7 +293,7 @@ class Shared:
         collective. If no layer remains, frees everything else."""
         unused = {key for key in self._lasting if key not in self._held}
         if self.group.size > 1 and not self.group.is_destroyed:
-            unused = set.intersection(*self.group.gather_objects(unused))
+            unused = set.intersection(*self.group.gather_objects(unused, "free layers"))
         with _guard:
             for key in unused:
                 del self._lasting[key]
@@ -305,8 +302,12 @@ class Shared:
         self.ranks.trim()
 
 
+def _is_time(timeout) -> bool:
+    return isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and 0 < timeout < math.inf
+
+
 def _check_timeout(timeout):
-    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 < timeout < math.inf:
+    if not _is_time(timeout):
         raise ValueError(f"timeout is {timeout!r}, expected a positive number of seconds")
 
 
@@ -392,7 +393,7 @@ def _join(group: Group, failure: str | None, threads: int, timeout: float, devic
     if len(set(machines)) == 1:
         return torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout, device)
     network, failure = _outcome(_network)
-    said = group.gather_objects((None if network is None else network.address(), failure))
+    said = group.gather_objects((None if network is None else network.address(), failure), "connect ranks")
     without = [rank for rank, (address, _) in enumerate(said) if address is None]
     if without:
         other = next(rank for rank, machine in enumerate(machines) if machine != machines[0])
@@ -403,7 +404,7 @@ def _join(group: Group, failure: str | None, threads: int, timeout: float, devic
         )
     addresses = [address for address, _ in said]
     ranks, failure = _outcome(lambda: network.join(job, group.rank, addresses, machines, threads, timeout))
-    raise_any(group, group.gather_objects(failure))  # before this network ends, which other ranks may be connecting to
+    raise_any(group, group.gather_objects(failure, "connect ranks"))  # before this network ends, which other ranks may be connecting to
     return ranks
 
 
@@ -429,7 +430,8 @@ def raise_any(group: Group, failures: list):
 def _agree_on_job(group: Group, failure: str | None) -> tuple[list[str], str]:
     """The machines of all ranks, and a name that no other job has, from the first rank. RuntimeError, at all ranks: other
     meshes, or a rank cannot continue, with its reason."""
-    said = group.gather_objects((_machine(), f"sluice-{secrets.token_hex(8)}", failure, str(group), group.rank))
+    own = (_machine(), f"sluice-{secrets.token_hex(8)}", failure, str(group), group.rank)
+    said = group.gather_objects(own, "meet for the first time")
     raise_any(group, [failed for _, _, failed, _, _ in said])
     for place, (_, _, _, mesh, rank) in enumerate(said):
         if mesh != said[0][3] or rank != place:

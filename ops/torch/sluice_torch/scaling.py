@@ -13,8 +13,8 @@ import threading
 import weakref
 
 import torch
-import torch.distributed as dist
 
+from . import collectives
 from .amax import WeightAmaxes
 from .precision import Delayed, Precision
 
@@ -67,14 +67,15 @@ class History:
 class Sharers:
     """The ranks over which amaxes are the largest.
 
-    group  ranks.Group of the layer, if its ranks share experts, else None
-    more   a group of torch.distributed, or None
-    local  the expert at each row of this rank's weights, of `count`
-    moves  experts move between ranks, so histories are those of all experts
+    group    ranks.Group of the layer, if its ranks share experts, else None
+    more     a group of torch.distributed, or None
+    seconds  the time limit of `more`
+    local    the expert at each row of this rank's weights, of `count`
+    moves    experts move between ranks, so histories are those of all experts
     """
 
-    def __init__(self, group, more, local: list[int], count: int, moves: bool = False):
-        self._group, self._count, self._moves = group, count, moves
+    def __init__(self, group, more, seconds: float, local: list[int], count: int, moves: bool = False):
+        self._group, self._seconds, self._count, self._moves = group, seconds, count, moves
         self._more = None if more is None else weakref.ref(more)  # graphs of autograd keep this, and must not keep a group
         self._local = torch.tensor(local, dtype=torch.int64)
 
@@ -86,13 +87,14 @@ class Sharers:
         whole = torch.zeros(len(own), self._count)
         for row, expert in enumerate(self._local.tolist()):  # of a copied expert there may be several rows
             whole[:, expert] = torch.maximum(whole[:, expert], own[:, row])
+        what = "exchange amaxes"
         if self._group is not None:
-            self._group.all_reduce(whole, dist.ReduceOp.MAX)
+            self._group.all_reduce(whole, what, largest=True)
         if self._more is not None:
             more = self._more()
             if more is None:
                 raise RuntimeError("the fp8_group of a step was destroyed (destroy_process_group) before its backward")
-            dist.all_reduce(whole, dist.ReduceOp.MAX, more)
+            collectives.all_reduce(whole, more, what, self._seconds, largest=True)
         kept = whole if self._moves else whole[:, self._local]
         return dict(zip(amaxes, kept.unsqueeze(-1)))
 

@@ -328,7 +328,7 @@ def gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.
     counts = [len(shape.places_of(each)) for each in range(shape.ranks)]
     padded = torch.zeros(max(counts), *own.shape[1:], dtype=own.dtype)
     padded[: len(own)] = own
-    found = layer._group.gather(padded, rank)
+    found = layer._group.gather(padded, f"gather {name}", rank)
     if found is None:
         return None
     groups = [found[first : first + shape.tp] for first in range(0, shape.ranks, shape.tp)]

@@ -104,7 +104,7 @@ class _Part:
             if getattr(parameter, "main_grad", None) is not None:
                 raise ValueError(f"{name} has a main_grad, which does not fit its part: set it afterwards")
         self.layer = layer
-        self.group = ranks.Group(ep_group, tp_group, tokens=tokens)
+        self.group = ranks.Group(ep_group, tp_group, tokens=tokens, timeout=layer.timeout)
         self.shape = dataclasses.replace(shape, ranks=self.group.size, tp=self.group.tp, tokens=tokens)
 
     @torch.no_grad()

@@ -13,7 +13,6 @@ import os
 import warnings
 
 import torch
-import torch.distributed as dist
 
 from . import cache, ranks, recording, scaling
 from .autocast import Chooser, is_in_backward
@@ -84,7 +83,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         self.sequence_parallel = bool(getattr(config, "sequence_parallel", False)) and not is_expert
         group = tp_group_of(config, is_expert, options["tp_group"], options["pg_collection"])
         tokens = "own" if self.sequence_parallel or group is None else "same"
-        self._group = ranks.Group(tp_group=group, tokens=tokens)
+        self._group = ranks.Group(tp_group=group, tokens=tokens, timeout=self.timeout)
         tp = self._group.tp
         for name, size in (("input_size", ins), ("output_size", outs)):
             whole_number(name, size, 1, MAX_ROWS)
@@ -142,13 +141,13 @@ class _ParallelLinear(Reports, torch.nn.Module):
         except Exception as error:
             failure = error  # raised after the others know
         if self._group.size > 1:
-            failures = self._group.gather_objects(failure and str(failure))
+            failures = self._group.gather_objects(failure and str(failure), "draw a weight")
             if failure is None and any(failures):
                 raise RuntimeError(next(f"rank {rank}: {each}" for rank, each in enumerate(failures) if each))
         if failure is not None:
             raise failure
         if self._group.size > 1:
-            dist.broadcast(whole, self._group.members()[0], group=self._group.levels[0])
+            self._group.broadcast(whole, "draw a weight")
         return whole.to(dtype)
 
     @recording.outside_graphs
@@ -219,7 +218,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         sharers, delayed = None, shape.precision.delayed
         if delayed is not None:
             group = self._group if delayed.reduce and shape.tp > 1 else None
-            sharers = scaling.Sharers(group, fp8_group, [0], 1)
+            sharers = scaling.Sharers(group, fp8_group, self._group.timeout, [0], 1)
         return self._scales.begin(shape.precision, sharers, (rows,), self.training, is_in_backward)
 
     def _program(self, shape: LinearShape, x, weight, bias, accumulate: bool) -> tuple:

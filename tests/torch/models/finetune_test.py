@@ -8,11 +8,13 @@ from models.lora_test import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, TOKENS, gradi
 from models.eager_moe import EagerMoE
 from sluice_torch.finetune import FineTuning
 from sluice_torch.lora import LoRAConfig
+from torch.utils.checkpoint import checkpoint
 
 
 def make_tuning(load=True, **options):
     torch.manual_seed(5)
-    tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LoRAConfig(4, 8.0), dtype=torch.float32, threads=1, **options)
+    options = {"dtype": torch.float32, "threads": 1, **options}
+    tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LoRAConfig(4, 8.0), **options)
     for name, parameter in tuning.layer.named_parameters():
         if "lora_b" in name:
             torch.nn.init.normal_(parameter, std=0.5)
@@ -51,6 +53,27 @@ class FineTuningTest(unittest.TestCase):
         for x, ids, weights, dy in (second, first):
             self.assert_gradients(tuning.backward(dy), gradients(twin, x, ids, weights, dy))
         self.assertEqual(tuning.saved, 0)
+
+    def test_a_checkpoint_of_the_caller_does_not_repeat_its_forwards(self):
+        tuning = make_tuning(dtype=torch.bfloat16)
+        x, ids, weights, dy = make_inputs()
+        x, dy = x.bfloat16(), dy.bfloat16()
+
+        class Layer(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return tuning.forward(x, ids, weights)
+
+            @staticmethod
+            def backward(ctx, dy):
+                return tuning.backward(dy)["x"]
+
+        found = []
+        for call in (lambda x: Layer.apply(x), lambda x: checkpoint(Layer.apply, x, use_reentrant=False)) * 2:
+            leaf = x.detach().clone().requires_grad_()
+            found.append(torch.autograd.grad(call(leaf), leaf, dy)[0])
+            self.assertEqual(tuning.saved, 0)
+            self.assertTrue(torch.equal(found[-1], found[0]))
 
     def test_submitted_steps_run_in_order_and_are_waited_for_in_order(self):
         tuning = make_tuning(depth=1)
