@@ -15,7 +15,8 @@ Expected<VerifiedProgram> verify(TaskProgram program) {
   // first, since the others quote them
   if (Status status = checkNames(program); !status) return status.error();
   for (Family& family : program.families) trimOperands(family);
-  for (const auto check : {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies, checkLanes})
+  for (const auto check :
+       {checkLimits, checkSpaces, checkBuffers, checkEntries, checkFamilies, checkPartners, checkLanes})
     if (Status status = check(program); !status) return status.error();
 
   const std::vector<EventUse> uses = collectEventUses(program);

@@ -69,6 +69,9 @@ Status checkEntries(const TaskProgram& program);
 // verify_ops.cc: ids, tilings and operands of families fit their ops, and their events are of their entry.
 Status checkFamilies(const TaskProgram& program);
 
+// verify_scales.cc: all families have the same scales, and zeros, for the same codes, and no others.
+Status checkPartners(const TaskProgram& program);
+
 // verify_lanes.cc: every (slot, tile) of every family stands once, in one lane.
 Status checkLanes(const TaskProgram& program);
 // Lanes are sorted by (segment, window, stage, slot).

@@ -186,6 +186,35 @@ TEST_CASE("codes that do not fit what reads them are refused") {
         encode + " is in space experts, but its op needs rows");
 }
 
+// What a family reads where another one, whose codes have the same sizes, wrote its own.
+TEST_CASE("codes with the scales or the amax of other codes are refused") {
+  const auto taken = [](const std::string& precision, auto&& change) {
+    CompileOptions options = optionsOf({.hidden = 192}, "codes");
+    options.precision = precision;
+    TaskProgram program = compileGraph("forward.json", options).tables();
+    const auto family = [&](const char* name) -> Family& {
+      const auto found = std::ranges::find(program.families, name, &Family::name);
+      REQUIRE(found != program.families.end());
+      return *found;
+    };
+    change(family("gate_up_weight_grad"), family("act_encode"));
+    const Expected<VerifiedProgram> verified = verify(std::move(program));
+    return verified ? "accepted" : verified.error().message;
+  };
+  const std::string grad = "family 'gate_up_weight_grad' of entry 'backward' takes buffer ";
+  CHECK(taken("mxfp8", [](Family&, Family&) {}) == "accepted");
+  CHECK(taken("mxfp8", [](Family& grad, Family& encode) { grad.reads[5] = encode.writes[1]; }) ==
+        grad +
+            "'act_scales' for the scales of buffer 'rows_x_codes', expected buffer 'rows_x_scales' as "
+            "family 'rows_x_encode' of entry 'forward' has it");
+  CHECK(taken("mxfp8", [](Family& grad, Family& encode) {
+          grad.reads[6] = encode.writes[2];
+        }).find(grad + "'act_end_scales' for the end scales of buffer 'rows_x_codes'") == 0);
+  CHECK(taken("fp8", [](Family& grad, Family& encode) {
+          grad.reads[3] = encode.reads[1];
+        }).find("for the amax of buffer 'rows_x_codes'") != std::string::npos);
+}
+
 TEST_CASE("codes by an amax that do not fit are refused") {
   const std::string grad = "family 'gate_up_weight_grad' of entry 'backward'",
                     encode = "family 'act_encode' of entry 'forward'";

@@ -1,0 +1,82 @@
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/program/op_table.h"
+#include "runtime/program/verify_internal.h"
+
+namespace sluice::verify_parts {
+namespace {
+
+enum class Plane { kScales, kEndScales, kZeros, kAmax };
+constexpr std::array<std::string_view, 4> kPlaneNames = {"scales", "end scales", "zeros", "amax"};
+
+// A family encodes, decodes or moves codes together with one of their planes.
+struct Partners {
+  Plane plane;
+  BufferId codes, with;
+};
+
+void addPartners(std::vector<Partners>& found, Plane plane, BufferId codes, BufferId with) {
+  if (codes && with) found.push_back({plane, codes, with});
+}
+
+std::vector<Partners> partnersOf(const TaskProgram& program, const Family& family) {
+  const OpInfo& op = infoOf(family.op);
+  const auto read = [&](size_t i) { return operandAt(family.reads, i); };
+  const auto written = [&](size_t i) { return operandAt(family.writes, i); };
+  std::vector<Partners> found;
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    const OperandInfo& info = op.reads[i];
+    if (info.scales >= 0)
+      addPartners(found, info.isZero ? Plane::kZeros : Plane::kScales, read(info.scales), read(i));
+    if (info.amaxOf < 0) continue;
+    const BufferId rounded = op.vector == VectorWork::kEncode ? written(0) : read(info.amaxOf);
+    if (rounded && program.at(rounded).type == DType::kF8_E4M3)
+      addPartners(found, Plane::kAmax, rounded, read(i));
+  }
+  for (size_t i = 0; i < op.writes.size(); ++i)
+    if (op.writes[i].scales >= 0)
+      addPartners(found, Plane::kScales, written(op.writes[i].scales), written(i));
+  if (op.vector == VectorWork::kQuantize) addPartners(found, Plane::kScales, written(0), written(1));
+  if (op.vector == VectorWork::kEncode) {
+    addPartners(found, Plane::kScales, written(0), written(1));
+    addPartners(found, Plane::kEndScales, written(0), written(2));
+  }
+  if (const std::optional<size_t> coded = codedFactor(program, family)) {
+    addPartners(found, Plane::kScales, read(*coded), read(kCodeScales));
+    addPartners(found, Plane::kEndScales, read(*coded), read(kEndScales));
+  }
+  return found;
+}
+
+}  // namespace
+
+Status checkPartners(const TaskProgram& program) {
+  struct Known {
+    BufferId other;
+    FamilyId by;
+  };
+  std::map<std::pair<Plane, uint32_t>, Known> planes, codes;  // of codes, and of their planes
+  for (uint32_t i = 0; i < program.families.size(); ++i)
+    for (const auto& [plane, one, with] : partnersOf(program, program.families[i])) {
+      const std::string_view name = kPlaneNames[static_cast<size_t>(plane)];
+      const auto known = planes.try_emplace({plane, one.value}, Known{with, FamilyId{i}}).first->second;
+      if (known.other != with)
+        return fail("{} takes buffer '{}' for the {} of buffer '{}', expected buffer '{}' as {} has it",
+                    nameOf(program, FamilyId{i}), program.at(with).name, name, program.at(one).name,
+                    program.at(known.other).name, nameOf(program, known.by));
+      if (plane == Plane::kAmax) continue;  // numbers that are moved keep it
+      const auto owner = codes.try_emplace({plane, with.value}, Known{one, FamilyId{i}}).first->second;
+      if (owner.other != one)
+        return fail("{} takes buffer '{}' for the {} of buffer '{}', but it has those of buffer '{}' in {}",
+                    nameOf(program, FamilyId{i}), program.at(with).name, name, program.at(one).name,
+                    program.at(owner.other).name, nameOf(program, owner.by));
+    }
+  return {};
+}
+
+}  // namespace sluice::verify_parts
