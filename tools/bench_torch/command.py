@@ -49,6 +49,10 @@ def run_layer(arguments: list[str]) -> int:
     parser.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of all threads of the process"
     )
+    parser.add_argument(
+        "--limit", type=_positive, default=60, help="seconds for each variant's memory and for its times: one of which three steps "
+        "take longer is left out, and one whose repetitions take longer has fewer (default 60)"
+    )
     parser.add_argument("--skip", action="append", default=[], choices=("memory", "overhead", "eager fp32"))
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     given = parser.parse_args(arguments)
@@ -71,18 +75,31 @@ def run_layer(arguments: list[str]) -> int:
 def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
     """All results that `bench-torch layer` prints."""
     from bench_torch.measure import blas_is_reference, check_agreement, measure_times
+    from bench_torch.memory import peak_of
 
-    results = {"threads": given.threads, "clock": given.clock, "repetitions": given.repetitions, "layers": []}
+    results = {"threads": given.threads, "clock": given.clock, "repetitions": given.repetitions, "limit": given.limit}
+    results["layers"] = []
     for shape in shapes:
         layer = {"shape": vars(shape) | {"text": str(shape)}}
-        if "memory" not in given.skip:  # first, while this process is still small
-            from bench_torch.memory import peak_of
-
-            layer["memory"] = {variant: peak_of(variant, shape, given.threads) for variant in variants}
-        layer["differences"] = check_agreement(shape, variants, given.threads)
-        layer["times"] = measure_times(shape, variants, given.repetitions, given.threads, given.clock)
+        memory = {}
+        for variant in variants:  # first, while this process is still small; it also tells which variant is too slow here
+            if "memory" not in given.skip or variant != "sluice":
+                _tell(f"{shape}: memory of {variant}")
+                memory[variant] = peak_of(variant, shape, given.threads, given.limit)
+        layer["left_out"] = [variant for variant, found in memory.items() if found is None]
+        measured = [variant for variant in variants if variant not in layer["left_out"]]
+        if "sluice" not in measured:
+            raise RuntimeError(f"{shape}: steps of sluice take longer than {given.limit} s, see --limit")
+        if "memory" not in given.skip:
+            layer["memory"] = {variant: memory[variant] for variant in measured}
+        if "eager fp32" not in layer["left_out"]:
+            _tell(f"{shape}: whether results agree")
+            layer["differences"] = check_agreement(shape, measured, given.threads)
+        _tell(f"{shape}: times of {', '.join(measured)}")
+        layer["times"] = measure_times(shape, measured, given.repetitions, given.threads, given.clock, given.limit)
         results["layers"].append(layer)
     if "overhead" not in given.skip:
+        _tell("overhead of a call")
         from bench_torch.overhead import measure_overhead
 
         results["overhead"] = measure_overhead(200 * given.repetitions, given.threads, given.clock)
@@ -94,6 +111,10 @@ def measure_layers(given, shapes: list[Shape], variants: list[str]) -> dict:
             file=sys.stderr,
         )
     return results
+
+
+def _tell(what: str):
+    print(f"bench-torch: {what}", file=sys.stderr, flush=True)
 
 
 def run_linear(arguments: list[str]) -> int:

@@ -11,23 +11,28 @@ from bench_torch.layers import Shape, dtype_of, forget, forward, make_inputs, ma
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all threads of the process
 
 
-def measure_times(shape: Shape, variants: list[str], repetitions: int, threads: int, clock: str) -> dict:
-    """Milliseconds by variant and pass: {"forward": {"median", "best"}, "backward": ..., "both": ...}."""
+def measure_times(shape: Shape, variants: list[str], repetitions: int, threads: int, clock: str, limit: float) -> dict:
+    """Milliseconds by variant and pass: {"forward": {"median", "best"}, "backward": ..., "both": ...}. A variant has no further
+    repetition after `limit` seconds, but one."""
     torch.set_num_threads(threads)
     now = CLOCKS[clock]
     layers = {variant: make_layer(variant, shape, threads) for variant in variants}
     inputs = {variant: make_inputs(shape, dtype_of(variant)) for variant in variants}
     times = {variant: {"forward": [], "backward": [], "both": []} for variant in variants}
+    took = dict.fromkeys(variants, 0.0)
     gc.disable()
     for repetition in range(repetitions + 2):  # two are not counted: they compile programs and allocate memory
         for variant, layer in layers.items():
+            if times[variant]["both"] and took[variant] > limit:
+                continue
             forget(layer, inputs[variant])
             began = now()
             y = forward(layer, inputs[variant])
             between = now()
             y.backward(inputs[variant][3])
             ended = now()
-            if repetition >= 2:
+            took[variant] += ended - began
+            if repetition >= 2 or took[variant] > limit:
                 for name, seconds in zip(times[variant], (between - began, ended - between, ended - began)):
                     times[variant][name].append(seconds * 1e3)
     gc.enable()

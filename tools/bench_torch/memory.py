@@ -1,6 +1,5 @@
 """Peak memory of a training step; each variant runs in its own process."""
 
-import concurrent.futures
 import multiprocessing
 
 import torch
@@ -10,10 +9,26 @@ from bench_torch.layers import Shape, dtype_of, forget, forward, make_inputs, ma
 STEPS = 3
 
 
-def peak_of(variant: str, shape: Shape, threads: int) -> dict:
-    """MiB: {"before": with weights and inputs, "peak": of forward and backward steps, including gradients}."""
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(_measure, variant, shape, threads).result(timeout=600)
+def peak_of(variant: str, shape: Shape, threads: int, limit: float) -> dict | None:
+    """MiB: {"before": with weights and inputs, "peak": of forward and backward steps, including gradients}. None: so few
+    steps take longer than `limit` seconds."""
+    fresh = multiprocessing.get_context("spawn")
+    ours, theirs = fresh.Pipe(duplex=False)
+    process = fresh.Process(target=_send, args=(theirs, variant, shape, threads))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(limit) else None
+    except EOFError as error:
+        process.join()
+        raise RuntimeError(f"{variant}: the process that measures its memory ended with status {process.exitcode}") from error
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(pipe, variant: str, shape: Shape, threads: int):
+    pipe.send(_measure(variant, shape, threads))
 
 
 def _measure(variant: str, shape: Shape, threads: int) -> dict:

@@ -5,14 +5,17 @@ from bench_torch.training import smoothed
 
 def print_layers(results: dict):
     clock = "wall time" if results["clock"] == "wall" else "processor time of all threads"
-    print(f"{results['threads']} threads, {clock}, medians of {results['repetitions']} repetitions in turn")
+    print(f"{results['threads']} threads, {clock}, medians of up to {results['repetitions']} repetitions in turn")
     for layer in results["layers"]:
         print(f"\n{layer['shape']['text']}")
         _print_times(layer["times"])
         if "memory" in layer:
             _print_memory(layer["memory"])
-        differences = ", ".join(f"{name} {value:.4f}" for name, value in layer["differences"].items())
-        print(f"  largest difference of y and dx from eager fp32: {differences}")
+        for variant in layer["left_out"]:
+            print(f"  {variant}: left out, because three steps take longer than {results['limit']} s (--limit)")
+        if "differences" in layer:
+            differences = ", ".join(f"{name} {value:.4f}" for name, value in layer["differences"].items())
+            print(f"  largest difference of y and dx from eager fp32: {differences}")
     if "overhead" in results:
         _print_overhead(results["overhead"])
 
@@ -23,6 +26,10 @@ def _print_times(times: dict):
     for variant, passes in times.items():
         medians = "".join(f"{passes[name]['median']:>10.2f}" for name in ("forward", "backward", "both"))
         print(f"  {variant:<12}{medians}{passes['both']['median'] / base:>25.2f}x")
+    if eager := [variant for variant in times if variant != "sluice"]:
+        faster = min(eager, key=lambda variant: times[variant]["both"]["median"])
+        ratios = (f"{name} {times[faster][name]['median'] / times['sluice'][name]['median']:.2f}x" for name in ("forward", "both"))
+        print(f"  the faster eager, {faster}, against sluice: {', '.join(ratios)}")
 
 
 def _print_memory(memory: dict):

@@ -47,8 +47,19 @@ class BenchTest(unittest.TestCase):
     def test_the_table_names_every_variant(self):
         done = run(*TINY, "--repetitions", "1", "--skip", "memory", "--skip", "overhead", "--clock", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for words in ("H64 I32 E4 K2 T9", "sluice", "eager bf16", "eager fp32", "processor time", "1.00x"):
+        for words in ("H64 I32 E4 K2 T9", "sluice", "eager bf16", "eager fp32", "processor time", "1.00x", "the faster eager"):
             self.assertIn(words, done.stdout)
+        self.assertIn("bench-torch: H64 I32 E4 K2 T9: times of sluice, eager bf16, eager fp32", done.stderr)
+
+    def test_a_variant_that_is_too_slow_is_left_out(self):
+        code = "import sys; sys.path[:0] = ['ops/torch', 'tests/torch', 'tools']\n"
+        code += "from bench_torch import layers, memory\n"
+        code += "if __name__ == '__main__': print(memory.peak_of('eager bf16', layers.Shape(4096, 1024, 1024, 16, 8), 1, 0.2))"
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "slow.py"
+            path.write_text(code)
+            done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.stdout, "None\n", done.stderr)
 
     def test_it_builds_what_no_variable_names(self):
         for command, unset, targets in (
