@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "ops/abi/kernels.h"
@@ -34,6 +35,13 @@ std::string kernelNames() {
   return chosen ? fmt::format("{}; used: {}", names, ops::isaName((*chosen)->isa)) : chosen.error().message;
 }
 
+// What would make a layer faster is the change of a finding.
+Finding kernels() {
+  const bool isChosen = std::getenv("SLUICE_ISA") != nullptr;
+  return {"kernels", FindingState::kFact, kernelNames(),
+          isChosen ? "unset SLUICE_ISA: the fastest are used then" : ""};
+}
+
 std::string hugePages() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string line;
@@ -48,11 +56,12 @@ std::string hugePages() {
 Findings describeMachine() {
   const Cores cores = usableCores();
   const MemoryLeft memory = memoryLeft();
+  const std::string pages = hugePages();
   const Expected<CommandResult> gpus = runCommand({"nvidia-smi", "-L"}, 10);
   return {
       {"system", FindingState::kFact, systemName(), ""},
-      {"processor", FindingState::kFact, processorName(), ""},
-      {"kernels", FindingState::kFact, kernelNames(), ""},
+      {"processor", FindingState::kFact, fmt::format("{} ({})", processorName(), processorModel()), ""},
+      kernels(),
       {"cores", FindingState::kFact,
        fmt::format("{} that this process may use, with {} hardware threads", cores.count, cores.units.size()),
        ""},
@@ -60,7 +69,10 @@ Findings describeMachine() {
        fmt::format("{:.1f} GiB left of {}", static_cast<double>(memory.bytes) / (int64_t{1} << 30),
                    memory.of),
        ""},
-      {"huge pages", FindingState::kFact, hugePages(), ""},
+      {"huge pages", FindingState::kFact, pages,
+       pages == "never"
+           ? "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: weights are read faster"
+           : ""},
       {"GPUs", FindingState::kFact,
        gpus && gpus->succeeded() ? gpus->firstLine() : "none that nvidia-smi names", ""}};
 }

@@ -16,7 +16,7 @@ constexpr double kSeconds = 60;  // importing PyTorch from a slow disk
 Finding mpi(const std::string& folder) {
   const Expected<CommandResult> launcher = runCommand({"mpirun", "--version"}, kSeconds);
   if (!launcher || !launcher->succeeded())
-    return {"MPI", FindingState::kMissing, "no mpirun", "apt-get install openmpi-bin libopenmpi-dev"};
+    return {"MPI", FindingState::kMissing, "no mpirun", "tools/setup --for ranks"};
   if (!std::filesystem::exists(folder + "/sluice-mpi"))
     return {"MPI", FindingState::kMissing, launcher->firstLine() + ", but no sluice-mpi in " + folder,
             "bazel build //tools:sluice-mpi"};
@@ -26,7 +26,7 @@ Finding mpi(const std::string& folder) {
 // UCX is loaded when ranks are on several machines.
 Finding ucx() {
   void* const library = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
-  if (library == nullptr) return {"UCX", FindingState::kMissing, "no libucp.so.0", "apt-get install libucx0"};
+  if (library == nullptr) return {"UCX", FindingState::kMissing, "no libucp.so.0", "tools/setup --for ranks"};
   const auto version =
       reinterpret_cast<void (*)(unsigned*, unsigned*, unsigned*)>(dlsym(library, "ucp_get_version"));
   unsigned numbers[3] = {};
@@ -34,16 +34,28 @@ Finding ucx() {
   return {"UCX", FindingState::kWorks, fmt::format("{}.{}.{}", numbers[0], numbers[1], numbers[2]), ""};
 }
 
-// What `python3` prints for this code; nothing if it fails.
-std::string pythonSays(const std::string& code) {
-  const Expected<CommandResult> found = runCommand({"python3", "-c", code}, kSeconds);
+// What a Python prints for this code; nothing if it fails.
+std::string pythonSays(const std::string& python, const std::string& code) {
+  const Expected<CommandResult> found = runCommand({python, "-c", code}, kSeconds);
   return found && found->succeeded() ? found->lastLine() : "";
 }
 
+// The first Python that has PyTorch: that on the PATH, or else Debian's. If none has it, all that run.
+std::string findPython() {
+  std::string without;
+  for (const char* const python : {"python3", "/usr/bin/python3"}) {
+    const std::string path = pythonSays(python, "import sys; print(sys.executable)");
+    if (path.empty() || path == without) continue;
+    if (!pythonSays(python, "import torch; print(torch.__version__)").empty()) return path;
+    without += (without.empty() ? "" : " or ") + path;
+  }
+  return without.empty() ? "python3, which does not run" : without;
+}
+
 Finding package(const char* name, const char* attribute, const std::string& python, const char* change) {
-  const std::string found = pythonSays(fmt::format("import {0}; print({0}.{1})", name, attribute));
+  const std::string found = pythonSays(python, fmt::format("import {0}; print({0}.{1})", name, attribute));
   if (found.empty()) return {name, FindingState::kMissing, "not in " + python, change};
-  return {name, FindingState::kWorks, found, ""};
+  return {name, FindingState::kWorks, found + " of " + python, ""};
 }
 
 Finding gpu() {
@@ -56,10 +68,8 @@ Finding gpu() {
 }  // namespace
 
 Findings findParts(const std::string& folder) {
-  std::string python = pythonSays("import sys; print(sys.executable)");
-  if (python.empty()) python = "python3, which does not run";
-  return {mpi(folder), ucx(),
-          package("torch", "__version__", python, "apt-get install python3-torch libtorch-dev"),
+  const std::string python = findPython();
+  return {mpi(folder), ucx(), package("torch", "__version__", python, "tools/setup --for torch"),
           package("sluice_torch", "__file__", python,
                   "bazel build //ops/torch:libsluice_torch.so //tools:sluicec; export PYTHONPATH=ops/torch "
                   "(docs/PYTORCH.md)"),

@@ -25,8 +25,13 @@ class Evaluation {
     findTokens();
   }
 
-  void countFamilies(std::span<const EntryId> entries) {
-    for (const EntryId entry : entries) steps_ += std::ssize(familiesOf(entry));
+  void countUses(std::span<const EntryId> entries) {
+    for (const EntryId entry : entries)
+      for (const Family* family : familiesOf(entry)) {
+        ++steps_;
+        for (const auto* ids : {&family->reads, &family->writes})
+          for (BufferId id : *ids) ++uses_[id];
+      }
   }
 
   Status run(EntryId entry) {
@@ -38,17 +43,29 @@ class Evaluation {
       if (Status status = checkRead(*family); !status) return status;
       ++step_;
       if (options_.before) options_.before(step_, steps_, family->name);
-      evaluateFamily({p_, *routing, ranks_, options_.roundStored, options_.noiseSeed != 0 ? &noise_ : nullptr,
-                      options_.threads, options_.exactFactors},
-                     *family);
+      const std::vector<BufferId> unused = useOnce(*family);
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        evaluateFamily({p_, *routing, ranks_, options_.roundStored,
+                        options_.noiseSeed != 0 ? &noise_ : nullptr, options_.threads, options_.exactFactors},
+                       *family, rank);
+        for (BufferId id : unused)
+          if (p_.at(id).role == Role::kOutput && options_.output) {
+            options_.output(rank, id, ranks_[rank].buffers[id.value]);
+            ranks_[rank].buffers[id.value] = {};
+          }
+      }
       for (BufferId id : family->writes)
         if (id) written_.insert(id);
+      for (BufferId id : unused)  // other ranks may have read what a rank has
+        if (p_.at(id).role == Role::kTemp || p_.at(id).role == Role::kSaved)
+          for (RankState& rank : ranks_) rank.buffers[id.value] = {};
     }
     return {};
   }
 
   std::vector<ValueMap> takeOutputs() {
     std::vector<ValueMap> outputs(ranks_.size());
+    if (options_.output) return outputs;
     for (BufferId id : written_)
       if (p_.at(id).role == Role::kOutput)
         for (size_t r = 0; r < ranks_.size(); ++r)
@@ -57,6 +74,27 @@ class Evaluation {
   }
 
  private:
+  // The buffers that no family needs after this one.
+  std::vector<BufferId> useOnce(const Family& family) {
+    std::vector<BufferId> unused;
+    for (const auto* ids : {&family.reads, &family.writes})
+      for (BufferId id : *ids)
+        if (id && --uses_[id] == 0) unused.push_back(id);
+    return unused;
+  }
+
+  // Whether products read it as their weight, and nothing else does.
+  bool isOnlyWeight(BufferId id) const {
+    bool isWeight = false;
+    for (const Family& family : p_.families)
+      for (size_t i = 0; i < family.reads.size(); ++i) {
+        if (family.reads[i] != id) continue;
+        if (!infoOf(family.op).reads[i].isWeight) return false;
+        isWeight = true;
+      }
+    return isWeight;
+  }
+
   std::vector<const Family*> familiesOf(EntryId entry) const {
     std::vector<const Family*> families;
     for (const Family& family : p_.families)
@@ -113,7 +151,8 @@ class Evaluation {
     if (found != expected)
       return Error{fmt::format("rank {}: tensor '{}' has shape [{}], expected [{}]", rank, buffer.name,
                                fmt::join(found, ", "), fmt::join(expected, ", "))};
-    ranks_[rank].buffers[id.value] = std::move(it->second);
+    Values& bound = ranks_[rank].buffers[id.value] = std::move(it->second);
+    if (required && !isOnlyWeight(id)) bound.load();
     return {};
   }
 
@@ -188,7 +227,8 @@ class Evaluation {
   std::map<size_t, int64_t> tokensOf_;  // of the ranks that have a tensor of tokens bound
   std::set<BufferId> written_;
   std::mt19937_64 noise_;
-  int64_t step_ = 0, steps_ = 0;  // families
+  std::map<BufferId, int64_t> uses_;  // by families that have not run
+  int64_t step_ = 0, steps_ = 0;      // families
 };
 
 }  // namespace
@@ -196,7 +236,7 @@ class Evaluation {
 Expected<std::vector<ValueMap>> evaluate(const VerifiedProgram& program, std::span<const EntryId> entries,
                                          std::vector<ValueMap> inputs, const EvaluateOptions& options) {
   Evaluation evaluation(program, std::move(inputs), options);
-  evaluation.countFamilies(entries);
+  evaluation.countUses(entries);
   for (EntryId entry : entries)
     if (Status status = evaluation.run(entry); !status) return status.error();
   return evaluation.takeOutputs();

@@ -2,8 +2,8 @@
 //
 // Families are computed as a whole, in the order of their data: without slots, tasks, events or kernels, and
 // nothing is rounded unless requested. So it can check every run of a program, and finite differences can
-// check that a derived entry computes gradients. Every buffer of every rank is kept as doubles, so it is only
-// for small sizes.
+// check that a derived entry computes gradients. A buffer is kept as doubles, at every rank, from the family
+// that writes it to the last one that reads it; weights that are given as views (viewsOf()) are not.
 //
 // Free function on values; any thread.
 #pragma once
@@ -20,6 +20,9 @@
 
 namespace sluice::tools {
 
+// Gets an output of a rank when its numbers are complete. Ranks come in order.
+using OutputHook = std::function<void(size_t rank, BufferId output, const Values& values)>;
+
 // Called before each family with its name: it is number `step` of `steps`, from 1.
 using EvaluateHook = std::function<void(int64_t step, int64_t steps, std::string_view family)>;
 
@@ -33,6 +36,7 @@ struct EvaluateOptions {
   // By rank; for entries whose tensors of tokens are all results, so that no input shows their number.
   std::vector<int64_t> tokens = {};
   EvaluateHook before = {};
+  OutputHook output = {};  // if set, takes all outputs: evaluate() returns none, and frees each at once
 };
 
 // Runs `entries` in this order and returns the outputs that they write, one map per rank. `inputs` has one

@@ -132,48 +132,53 @@ class FamilyAtRank {
     return isGathered(c_.program, f_, operand) ? dispatched(operand) : *read(operand);
   }
 
-  // The codes in elements that have two of 4 bits, less `minus`.
-  static Values expanded(const Values& elements, double minus) {
-    Values values = elements;
-    values.shape.back() *= 2;
-    values.data.clear();
-    for (const double element : elements.data) {
-      const double high = std::floor(element / 16);
-      values.data.push_back(element - 16 * high - minus);
-      values.data.push_back(high - minus);
-    }
+  // The rows that a product multiplies; codes count times their scale.
+  Values rowFactor() const {
+    Values values = rowsRead(0);
+    const BufferId scale = operandAt(f_.reads, *scaleOf(f_.op, 0));
+    if (!scale) return values;
+    const std::vector<double>& scales = bufferAt(rank_, scale)->data;
+    const int64_t columns = hasRowBlocks(c_.program, f_) ? kMxBlock : values.rowLength();
+    for (int64_t i = 0; i < std::ssize(values.data); ++i)
+      values.data[static_cast<size_t>(i)] *= scales[static_cast<size_t>(i / columns)];
     return values;
   }
 
-  // A factor of a product; codes count times their scale, if they have one, by row of a or by block of the
-  // weight, plus the zero of the block. Codes of 4 bits without zeros count from 8.
-  Values factor(size_t operand) const {
-    Values values = rowsRead(operand);
-    const BufferId codes = f_.reads[operand], scale = operandAt(f_.reads, *scaleOf(f_.op, operand));
-    const BufferId zero = operand == 1 ? operandAt(f_.reads, *zeroOf(f_.op)) : BufferId{};
-    const std::vector<double>* const zeroes = zero ? &bufferAt(rank_, zero)->data : nullptr;
-    if (codesPerElement(c_.program.at(codes).type) == 2) values = expanded(values, zeroes ? 0 : 8);
+  // The matrix of an expert; codes count times the scale of their block, if they have one, plus its zero.
+  // Codes of 4 bits, of which an element has two, count from 8 without zeros.
+  std::vector<double> weightOf(int64_t expert) const {
+    const Values& weight = *read(1);
+    const int64_t height = weight.shape.end()[-2], stored = height * weight.shape.back();
+    std::vector<double> values = weight.slice(expert * stored, stored);
+    const BufferId codes = f_.reads[1], scale = operandAt(f_.reads, *scaleOf(f_.op, 1));
+    const BufferId zero = operandAt(f_.reads, *zeroOf(f_.op));
+    if (codesPerElement(c_.program.at(codes).type) == 2) values = expanded(values, zero ? 0 : 8);
     if (!scale) return values;
-    const std::vector<double>& scales = bufferAt(rank_, scale)->data;
-    Block block{1, values.rowLength()};
-    int64_t height = values.shape[0];
-    if (operand == 1) {
-      block = *blockOf(c_.program.at(codes), c_.program.at(scale));
-      height = values.shape[values.shape.size() - 2];
-    } else if (hasRowBlocks(c_.program, f_)) {
-      block.columns = kMxBlock;
-    }
-    const int64_t width = values.shape.back(), across = width / block.columns;
-    for (int64_t i = 0; i < std::ssize(values.data); ++i) {
-      const int64_t row = i / width % height, whole = i / width / height;
-      const int64_t at =
-          (whole * (height / block.rows) + row / block.rows) * across + i % width / block.columns;
-      double& value = values.data[static_cast<size_t>(i)];
-      value *= scales[static_cast<size_t>(at)];
-      if (zeroes) value += (*zeroes)[static_cast<size_t>(at)];
+    const Block block = *blockOf(c_.program.at(codes), c_.program.at(scale));
+    const int64_t width = std::ssize(values) / height, across = width / block.columns;
+    const int64_t first = expert * (height / block.rows) * across;
+    const double* const scales = bufferAt(rank_, scale)->data.data() + first;
+    const double* const zeroes = zero ? bufferAt(rank_, zero)->data.data() + first : nullptr;
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      const int64_t at = i / width / block.rows * across + i % width / block.columns;
+      double& value = values[static_cast<size_t>(i)];
+      value *= scales[at];
+      if (zeroes) value += zeroes[at];
     }
     // a weight that bf16 rows are multiplied by becomes bf16
-    if (operand == 1 && !has(f_.reads, *scaleOf(f_.op, 0))) store(DType::kBF16, values.data);
+    if (!has(f_.reads, *scaleOf(f_.op, 0))) store(DType::kBF16, values);
+    return values;
+  }
+
+  // The codes in elements that have two of 4 bits, less `minus`.
+  static std::vector<double> expanded(const std::vector<double>& elements, double minus) {
+    std::vector<double> values;
+    values.reserve(2 * elements.size());
+    for (const double element : elements) {
+      const double high = std::floor(element / 16);
+      values.push_back(element - 16 * high - minus);
+      values.push_back(high - minus);
+    }
     return values;
   }
 
@@ -243,21 +248,24 @@ class FamilyAtRank {
 
   Values product() const {
     const bool transposed = isTransposed(f_.op, f_.tiling);
-    Values a = factor(0), b = factor(1);
+    Values a = rowFactor();
+    const Values& weight = *read(1);
     const int64_t k = a.rowLength();
-    const int64_t n = b.shape[b.shape.size() - (transposed ? 2 : 1)];
-    for (int64_t at = 0; at < std::ssize(b.data); at += k * n)
-      roundFactor({b.data.data() + at, k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB,
-                  amaxOfFactor(1, at / (k * n)));
+    const int64_t n = transposed ? weight.shape.end()[-2]
+                                 : weight.shape.back() * codesPerElement(c_.program.at(f_.reads[1]).type);
     Values c = zeros({a.shape[0], n});
     for (const Group& group : groups()) {
+      if (group.begin == group.end) continue;
       if (!hasRowBlocks(c_.program, f_))  // codes have been rounded
         roundFactor({a.data.data() + group.begin * k, k, 1, group.end - group.begin, k}, f_.tiling.roundA,
                     amaxOfFactor(0, group.weight));
-      MatrixView weight{b.data.data() + group.weight * k * n, transposed ? k : n, 1};
-      if (transposed) weight = weight.transposed();
+      std::vector<double> b = weightOf(group.weight);
+      roundFactor({b.data(), k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB,
+                  amaxOfFactor(1, group.weight));
+      MatrixView matrix{b.data(), transposed ? k : n, 1};
+      if (transposed) matrix = matrix.transposed();
       matmul({.a = {a.data.data() + group.begin * k, k, 1},
-              .b = weight,
+              .b = matrix,
               .c = c.data.data() + group.begin * n,
               .ldc = n,
               .m = group.end - group.begin,
@@ -317,7 +325,7 @@ class FamilyAtRank {
   void putGradient(Values grad) {
     const Values& before = *bufferAt(rank_, f_.writes[0]);
     if (accumulates(f_) && !before.shape.empty())
-      for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.data[i];
+      for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.at(static_cast<int64_t>(i));
     put(0, std::move(grad));
   }
 
@@ -472,8 +480,8 @@ class FamilyAtRank {
 
 }  // namespace
 
-void evaluateFamily(const FamilyContext& context, const Family& family) {
-  for (size_t rank = 0; rank < context.ranks.size(); ++rank) FamilyAtRank(context, family, rank).run();
+void evaluateFamily(const FamilyContext& context, const Family& family, size_t rank) {
+  FamilyAtRank(context, family, rank).run();
 }
 
 }  // namespace sluice::tools

@@ -1,6 +1,7 @@
 // What the families of a program compute, each in a few lines of double precision.
 //
-// A family is computed as a whole: without slots, tiles, lanes, events or kernels. One thread calls it.
+// A family is computed as a whole: without slots, tiles, lanes, events or kernels; weights expert by expert,
+// which may stay in the type that they are stored in. One thread calls it.
 #pragma once
 
 #include <random>
@@ -28,9 +29,9 @@ struct FamilyContext {
   bool exactFactors = false;  // rows that become codes, and factors that products round, stay as they are
 };
 
-// Computes what `family` writes, at all ranks; what it reads must exist. Rows that return (extent P) are
-// stored by the shard that they come from, then for all token * topK + k, with zeros for masked pairs. A
+// Computes what `family` writes at a rank; what it reads must exist at all ranks. Rows that return (extent P)
+// are stored by the shard that they come from, then for all token * topK + k, with zeros for masked pairs. A
 // gradient that the family adds to starts at 0 if it does not exist.
-void evaluateFamily(const FamilyContext& context, const Family& family);
+void evaluateFamily(const FamilyContext& context, const Family& family, size_t rank);
 
 }  // namespace sluice::tools

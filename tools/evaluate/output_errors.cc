@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace sluice::tools {
@@ -33,24 +34,18 @@ Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
     if (!isOutput(*program, name))
       return Error{fmt::format("tensor '{}' is no output of program '{}'", name, program->name)};
   std::vector<ValueMap> given;
-  for (const TensorMap& tensors : inputs) given.push_back(toValues(tensors));
+  for (const TensorMap& tensors : inputs) given.push_back(viewsOf(tensors));
   EvaluateOptions complete = options;
   complete.tokens = tokensOfOutputs(*program, {}, outputs);
   return evaluate(program, entriesFor(*program, outputs.front()), std::move(given), complete);
 }
 
-std::vector<const Buffer*> comparedBuffers(const TaskProgram& program,
-                                           const std::vector<TensorMap>& outputs) {
-  std::vector<const Buffer*> buffers;
-  for (const Buffer& buffer : program.buffers)
-    if (buffer.role == Role::kOutput && outputs.front().contains(buffer.name)) buffers.push_back(&buffer);
+std::vector<BufferId> comparedBuffers(const TaskProgram& program, const std::vector<TensorMap>& outputs) {
+  std::vector<BufferId> buffers;
+  for (uint32_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].role == Role::kOutput && outputs.front().contains(program.buffers[i].name))
+      buffers.push_back({i});
   return buffers;
-}
-
-std::vector<const Values*> ofRanks(const std::vector<ValueMap>& maps, const std::string& name) {
-  std::vector<const Values*> values;
-  for (const ValueMap& map : maps) values.push_back(&map.at(name));
-  return values;
 }
 
 bool hasTokens(const Buffer& buffer) {
@@ -103,22 +98,28 @@ Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
   const bool roundStored = !exactFactors && std::ranges::any_of(program->families, [](const Family& family) {
     return roundsFactors(family.tiling);
   });
-  const Expected<std::vector<ValueMap>> expected = evaluateFor(
-      program, inputs, outputs,
-      {.roundStored = roundStored, .threads = threads, .exactFactors = exactFactors, .before = before});
-  if (!expected) return expected.error();
+  std::map<BufferId, ErrorSum> sums;
+  std::map<BufferId, Status> shapes;  // the first wrong one of each
+  const OutputHook compare = [&](size_t rank, BufferId id, const Values& expected) {
+    const Buffer& buffer = program->at(id);
+    const auto found = outputs[rank].find(buffer.name);
+    if (found == outputs[rank].end()) return;
+    Status& shape = shapes.try_emplace(id).first->second;
+    if (shape) shape = compareShape(rank, buffer, found->second, expected);
+    if (shape) sums[id].add({found->second.shape(), {}, &found->second}, expected);
+  };
+  const Expected<std::vector<ValueMap>> evaluated = evaluateFor(program, inputs, outputs,
+                                                                {.roundStored = roundStored,
+                                                                 .threads = threads,
+                                                                 .exactFactors = exactFactors,
+                                                                 .before = before,
+                                                                 .output = compare});
+  if (!evaluated) return evaluated.error();
   std::vector<OutputError> errors;
-  for (const Buffer* buffer : comparedBuffers(*program, outputs)) {
-    std::vector<Values> found;  // of one name, because all together may need too much memory
-    std::vector<const Values*> pointers;
-    found.reserve(outputs.size());
-    for (size_t rank = 0; rank < outputs.size(); ++rank) {
-      const Tensor& tensor = outputs[rank].at(buffer->name);
-      if (Status same = compareShape(rank, *buffer, tensor, (*expected)[rank].at(buffer->name)); !same)
-        return same.error();
-      pointers.push_back(&found.emplace_back(toValues(tensor)));
-    }
-    errors.push_back({buffer->name, relativeError(pointers, ofRanks(*expected, buffer->name))});
+  for (const BufferId id : comparedBuffers(*program, outputs)) {
+    if (const auto shape = shapes.find(id); shape != shapes.end() && !shape->second)
+      return shape->second.error();
+    errors.push_back({program->at(id).name, sums[id].relative()});
   }
   return errors;
 }
@@ -141,7 +142,7 @@ Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program
       evaluateFor(program, inputs, outputs, {.threads = threads, .before = ofAll});
   if (!exact) return exact.error();
   std::vector<OutputError> errors;
-  for (const Buffer* buffer : comparedBuffers(*program, outputs)) errors.push_back({buffer->name, 0});
+  for (const BufferId id : comparedBuffers(*program, outputs)) errors.push_back({program->at(id).name, 0});
   for (uint64_t seed = 1; seed <= kNoisyRuns; ++seed) {
     ++evaluations;
     const Expected<std::vector<ValueMap>> noisy =
@@ -149,8 +150,10 @@ Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program
     if (!noisy) return noisy.error();
     for (OutputError& error : errors) {
       const std::string name(error.name);
-      const double once = relativeError(ofRanks(*noisy, name), ofRanks(*exact, name));
-      error.relative += once * once / kNoisyRuns;
+      ErrorSum sum;
+      for (size_t rank = 0; rank < exact->size(); ++rank)
+        sum.add((*noisy)[rank].at(name), (*exact)[rank].at(name));
+      error.relative += sum.relative() * sum.relative() / kNoisyRuns;
     }
   }
   for (OutputError& error : errors) error.relative = std::sqrt(error.relative);

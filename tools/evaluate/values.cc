@@ -5,12 +5,28 @@
 
 namespace sluice::tools {
 
+std::vector<double> Values::slice(int64_t begin, int64_t count) const {
+  std::vector<double> numbers(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) numbers[static_cast<size_t>(i)] = at(begin + i);
+  return numbers;
+}
+
+void Values::load() {
+  if (stored == nullptr) return;
+  data = slice(0, stored->elements());
+  stored = nullptr;
+}
+
 Values toValues(const Tensor& tensor) {
-  Values values{tensor.shape(), {}};
-  values.data.reserve(static_cast<size_t>(tensor.elements()));
-  for (int64_t i = 0; i < tensor.elements(); ++i)
-    values.data.push_back(elementAt(tensor.type(), tensor.data(), i));
+  Values values{tensor.shape(), {}, &tensor};
+  values.load();
   return values;
+}
+
+ValueMap viewsOf(const TensorMap& tensors) {
+  ValueMap map;
+  for (const auto& [name, tensor] : tensors) map.emplace(name, Values{tensor.shape(), {}, &tensor});
+  return map;
 }
 
 ValueMap toValues(const TensorMap& tensors) {
@@ -35,18 +51,24 @@ void addNoise(DType type, std::vector<double>& data, std::mt19937_64& random) {
   for (double& value : data) value *= 1 + part(random);
 }
 
-double relativeError(const std::vector<const Values*>& found, const std::vector<const Values*>& expected) {
-  double difference = 0, reference = 0;
-  for (size_t n = 0; n < found.size(); ++n) {
-    assert(found[n]->shape == expected[n]->shape);
-    for (size_t i = 0; i < found[n]->data.size(); ++i) {
-      const double wanted = expected[n]->data[i], off = found[n]->data[i] - wanted;
-      difference += off * off;
-      reference += wanted * wanted;
-    }
+void ErrorSum::add(const Values& found, const Values& expected) {
+  assert(found.shape == expected.shape);
+  for (int64_t i = 0; i < std::ssize(expected.data); ++i) {
+    const double wanted = expected.data[static_cast<size_t>(i)], off = found.at(i) - wanted;
+    difference_ += off * off;
+    reference_ += wanted * wanted;
   }
-  if (difference == 0 && reference == 0) return 0;
-  return std::sqrt(difference / reference);
+}
+
+double relativeError(const std::vector<const Values*>& found, const std::vector<const Values*>& expected) {
+  ErrorSum sum;
+  for (size_t i = 0; i < found.size(); ++i) sum.add(*found[i], *expected[i]);
+  return sum.relative();
+}
+
+double ErrorSum::relative() const {
+  if (difference_ == 0 && reference_ == 0) return 0;
+  return std::sqrt(difference_ / reference_);
 }
 
 }  // namespace sluice::tools

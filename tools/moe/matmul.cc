@@ -17,8 +17,6 @@ constexpr int64_t kTileM = 6, kTileN = 8;
 constexpr int64_t kBlockM = 96, kBlockN = 256, kBlockK = 256;
 static_assert(kBlockM % kTileM == 0 && kBlockN % kTileN == 0);
 
-using Vector [[gnu::vector_size(kTileN * 8), gnu::may_alias]] = double;
-
 // Products treat numbers that are subnormal in bf16 and fp32 as zero, as operands and as results.
 double flushed(double x) { return std::abs(x) < 0x1p-126 ? 0 : x; }
 
@@ -38,29 +36,39 @@ void pack(const double* p, int64_t lineStride, int64_t kStride, int64_t lines, i
   }
 }
 
-// out[6][8] = sum over k of a[k][6] * b[k][8]. Inlined into one function per instruction set.
+// out[6][8] = sum over k of a[k][6] * b[k][8]. Inlined into one function per instruction set, with vectors of
+// its registers' bytes: g++ keeps longer ones in memory.
+template <int kBytes>
 [[gnu::always_inline]] inline void microBody(const double* a, const double* b, int64_t depth, double* out) {
-  Vector acc[kTileM] = {};
+  using Vector [[gnu::vector_size(kBytes), gnu::may_alias]] = double;
+  constexpr int64_t kLanes = kBytes / 8, kVectors = kTileN / kLanes;
+  Vector acc[kTileM][kVectors] = {};
   for (int64_t k = 0; k < depth; ++k, a += kTileM, b += kTileN) {
-    const Vector line = *reinterpret_cast<const Vector*>(b);
+    Vector line[kVectors];
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kVectors; ++j) line[j] = *reinterpret_cast<const Vector*>(b + j * kLanes);
 #pragma GCC unroll 6
-    for (int64_t i = 0; i < kTileM; ++i) acc[i] += a[i] * line;
+    for (int64_t i = 0; i < kTileM; ++i)
+#pragma GCC unroll 4
+      for (int64_t j = 0; j < kVectors; ++j) acc[i][j] += a[i] * line[j];
   }
-  for (int64_t i = 0; i < kTileM; ++i) *reinterpret_cast<Vector*>(out + i * kTileN) = acc[i];
+  for (int64_t i = 0; i < kTileM; ++i)
+    for (int64_t j = 0; j < kVectors; ++j)
+      *reinterpret_cast<Vector*>(out + i * kTileN + j * kLanes) = acc[i][j];
 }
 
 using Micro = void (*)(const double*, const double*, int64_t, double*);
 
 void microPortable(const double* a, const double* b, int64_t depth, double* out) {
-  microBody(a, b, depth, out);
+  microBody<16>(a, b, depth, out);
 }
 
 #if defined(__x86_64__)
 [[gnu::target("avx2,fma")]] void microAvx2(const double* a, const double* b, int64_t depth, double* out) {
-  microBody(a, b, depth, out);
+  microBody<32>(a, b, depth, out);
 }
 [[gnu::target("avx512f")]] void microAvx512(const double* a, const double* b, int64_t depth, double* out) {
-  microBody(a, b, depth, out);
+  microBody<64>(a, b, depth, out);
 }
 
 Micro selectMicro() {
