@@ -137,7 +137,7 @@ def steps(rank, size):
 def shards_of(layer, tensor):
     """The tensors of the ranks that share experts with this one."""
     first = layer._group.rank - layer.shard
-    return layer._group.gather_objects(tensor)[first : first + layer.shape.tp]
+    return layer._group.gather_objects(tensor, "compare")[first : first + layer.shape.tp]
 
 
 def inference(rank, size):
@@ -395,7 +395,7 @@ def other_shapes(layer, rank):
 
 
 def other_shards(layer, rank, size):
-    states = layer._group.gather_objects(dict(layer.state_dict()))
+    states = layer._group.gather_objects(dict(layer.state_dict()), "compare")
     layer.load_state_dict(states[rank])
     first, end = layer.first_expert, layer.first_expert + len(layer.down_weight)
     message = f"has experts {first} to {end - 1} of 8 (shard {1 - rank % 2} of 2), but this layer owns {first} to"
