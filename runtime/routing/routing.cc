@@ -26,15 +26,37 @@ class RoutingBuilder {
         tables_(tables) {}
 
   void build() {
+    tables_.sends.clear();
+    for (int32_t offset = 0; offset < peers_; ++offset) {
+      const int32_t owner = (rank_ + offset) % peers_;
+      orderSlots(owner);
+      orderGroups(owner);
+      appendSends(owner, rank_, tables_);
+    }
+    buildRest();
+  }
+
+  // The pieces that all ranks send to this one.
+  void buildSendsOfAll(std::span<RoutingTables> all) {
+    orderSlots(rank_);
+    orderGroups(rank_);
+    begins_.assign(static_cast<size_t>(deal_.of(rank_)), 0);
+    for (int32_t source = 0; source < peers_; ++source)
+      appendSends(rank_, source, all[static_cast<size_t>(source)]);
+  }
+
+  // All but the pieces that are sent, which are only sorted.
+  void buildRest() {
+    orderSends(shape_.mesh, rank_, tables_.sends);
     const int32_t local = deal_.of(rank_);
     tables_.returned = tables_.pairs * shape_.mesh.tp;
     tables_.rowsFrom.assign(peers_, 0);
     tables_.returnsFrom.assign(peers_, 0);
     for (int32_t peer = 0; peer < peers_; ++peer) {
       for (int32_t j = 0; j < local; ++j) tables_.rowsFrom[peer] += count(peer, rank_, j);
-      tables_.returnsFrom[peer] = pairBase(rank_, peer, deal_.of(peer)) - pairBase(rank_, peer);
+      const int32_t* const toPeer = counts_.of(rank_) + deal_.first(peer);
+      tables_.returnsFrom[peer] = std::accumulate(toPeer, toPeer + deal_.of(peer), 0);
     }
-    buildSends();
     buildSlots();
     buildReturns();
   }
@@ -65,6 +87,9 @@ class RoutingBuilder {
     return rows;
   }
 
+  // The same for the owner whose slots were ordered last.
+  int32_t rowsOfOrdered(int32_t expert) const { return tables_.rowScratch_[static_cast<size_t>(expert)]; }
+
   // Cuts rows into equal slots instead of full ones and a remainder.
   SlotCut cut(int32_t rows) const {
     if (rows == 0) return {};
@@ -80,8 +105,11 @@ class RoutingBuilder {
     auto& order = tables_.orderScratch_;
     const int32_t local = deal_.of(owner);
     order.clear();
-    for (int32_t expert = 0; expert < local; ++expert)
-      appendArrivals(owner, expert, cut(rowsOf(owner, expert)), order);
+    tables_.rowScratch_.resize(static_cast<size_t>(local));
+    for (int32_t expert = 0; expert < local; ++expert) {
+      const int32_t rows = tables_.rowScratch_[static_cast<size_t>(expert)] = rowsOf(owner, expert);
+      appendArrivals(owner, expert, cut(rows), order);
+    }
     for (size_t index = 0; index < order.size(); ++index)
       order[index] = order[index] << 32 | static_cast<int64_t>(index);
     std::sort(order.begin(), order.end());
@@ -109,7 +137,7 @@ class RoutingBuilder {
     left.clear();
     if (shape_.groupSlots == 0) return;
     for (int32_t expert = 0, local = deal_.of(owner); expert < local; ++expert) {
-      const int32_t slots = cut(rowsOf(owner, expert)).slots, groups = groupsOf(slots);
+      const int32_t slots = cut(rowsOfOrdered(expert)).slots, groups = groupsOf(slots);
       for (int32_t group = 0, slot = 0; group < groups; ++group) {
         const auto end = static_cast<int32_t>(int64_t{group + 1} * slots / groups);
         left.push_back(end - slot);
@@ -160,31 +188,32 @@ class RoutingBuilder {
     return std::accumulate(counts, counts + (hasAllCounts_ ? shape_.experts : 0), 0);
   }
 
-  // Makes the pieces of one receiver together, so that its slots are ordered once; then sorts all pieces.
-  void buildSends() {
-    tables_.sends.clear();
-    for (int32_t offset = 0; offset < peers_; ++offset) appendSendsTo((rank_ + offset) % peers_);
-    orderSends(shape_.mesh, rank_, tables_.sends);
+  // Where the rows of `source` begin among those of an expert; a caller that goes through all sources in
+  // order has those before it in begins_.
+  int32_t beginOf(int32_t source, int32_t owner, int32_t expert) {
+    if (!begins_.empty()) return begins_[static_cast<size_t>(expert)];
+    int32_t begin = 0;
+    for (int32_t before = 0; before < source; ++before) begin += count(before, owner, expert);
+    return begin;
   }
 
-  void appendSendsTo(int32_t owner) {
-    orderSlots(owner);
-    orderGroups(owner);
-    int32_t pair = pairBase(rank_, owner);
+  // The pieces that `source` sends to `owner`, whose slots have been ordered.
+  void appendSends(int32_t owner, int32_t source, RoutingTables& to) {
+    int32_t pair = pairBase(source, owner);
     int32_t expertRow = 0, slotIndex = 0;
     for (int32_t expert = 0, local = deal_.of(owner); expert < local; ++expert) {
-      const int32_t rows = rowsOf(owner, expert);
+      const int32_t rows = rowsOfOrdered(expert);
       const SlotCut slotCut = cut(rows);
-      int32_t begin = 0;
-      for (int32_t source = 0; source < rank_; ++source) begin += count(source, owner, expert);
-      const int32_t end = begin + count(rank_, owner, expert);
+      const int32_t begin = beginOf(source, owner, expert);
+      const int32_t end = begin + count(source, owner, expert);
       for (int32_t at = begin; at < end;) {
         const int32_t slot = at / slotCut.length;
         const int32_t stop = std::min(end, (slot + 1) * slotCut.length);
-        tables_.sends.push_back({owner, slotNumber(slotIndex + slot), expert, expertRow + at,
-                                 pair + at - begin, stop - at, groupOf(slotIndex + slot)});
+        to.sends.push_back({owner, slotNumber(slotIndex + slot), expert, expertRow + at, pair + at - begin,
+                            stop - at, groupOf(slotIndex + slot)});
         at = stop;
       }
+      if (!begins_.empty()) begins_[static_cast<size_t>(expert)] = end;
       pair += end - begin;
       expertRow += rows;
       slotIndex += slotCut.slots;
@@ -201,7 +230,7 @@ class RoutingBuilder {
     slots.assign(tables_.orderScratch_.size() / 2, Slot{});
     int32_t row = 0, slotIndex = 0;
     for (int32_t expert = 0; expert < tables_.experts(); ++expert) {
-      const int32_t rows = rowsOf(rank_, expert);
+      const int32_t rows = rowsOfOrdered(expert);
       const SlotCut slotCut = cut(rows);
       tables_.expertRow[expert] = row;
       tables_.expertSlots[expert] = slotCut.slots;
@@ -285,6 +314,7 @@ class RoutingBuilder {
   int32_t firstColumn_ = 0;  // of the counts: an expert of all
   bool hasAllCounts_ = true;
   RoutingTables& tables_;
+  std::vector<int32_t> begins_;  // see beginOf()
 };
 
 namespace {
@@ -380,6 +410,14 @@ int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts)
 
 void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables) {
   RoutingBuilder(shape, rank, counts, tables).build();
+}
+
+void buildAllTables(const RoutingShape& shape, const AllCounts& counts, std::span<RoutingTables> tables) {
+  for (RoutingTables& each : tables) each.sends.clear();
+  for (int32_t rank = 0; rank < std::ssize(tables); ++rank)
+    RoutingBuilder(shape, rank, counts, tables[static_cast<size_t>(rank)]).buildSendsOfAll(tables);
+  for (int32_t rank = 0; rank < std::ssize(tables); ++rank)
+    RoutingBuilder(shape, rank, counts, tables[static_cast<size_t>(rank)]).buildRest();
 }
 
 void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofOwnExperts,

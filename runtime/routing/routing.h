@@ -93,6 +93,7 @@ struct RoutingTables {
  private:
   friend class RoutingBuilder;
   std::vector<int64_t> orderScratch_;
+  std::vector<int32_t> rowScratch_;   // by expert of the owner whose slots were ordered last
   std::vector<int32_t> groupIndex_;   // by slot in storage order: its group, in the same order
   std::vector<int32_t> groupNumber_;  // by group in storage order
   std::vector<int32_t> groupLeft_;
@@ -128,6 +129,9 @@ int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts)
 
 // Fills the remaining tables from the counts of all ranks.
 void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables);
+
+// The same for all ranks, whose tables are in order: the slots of each owner are ordered once, not by each source.
+void buildAllTables(const RoutingShape& shape, const AllCounts& counts, std::span<RoutingTables> tables);
 
 // Fills only slots, groups, returns and the tables by local expert, from the counts of the rank's own
 // experts; pairs of returns are numbered from the first that the source sends to the rank.

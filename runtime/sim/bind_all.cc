@@ -109,8 +109,7 @@ Expected<BoundRouting> bindAll(const Plan& plan, EntryId entry, std::span<const 
     RoutingShape shape = plan.routingShape();
     shape.ownLast = user.ownLast;
     bound.tables_[e] = counted;
-    for (size_t rank = 0; rank < peers; ++rank)
-      buildTables(shape, static_cast<int32_t>(rank), counting.all(), bound.tables_[e][rank]);
+    buildAllTables(shape, counting.all(), bound.tables_[e]);
   }
   return bound;
 }

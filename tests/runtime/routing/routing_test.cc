@@ -2,6 +2,7 @@
 #include "runtime/routing/routing.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
@@ -18,6 +19,23 @@ struct World {
 };
 
 bool isSame(const RoutingShape& shape) { return shape.mesh.tokens == TokenHolders::kSame; }
+
+bool areEqual(const RoutingTables& a, const RoutingTables& b) {
+  const auto pieces = [](const std::vector<Piece>& all) {
+    std::vector<std::array<int32_t, 7>> fields;
+    for (const Piece& p : all) fields.push_back({p.peer, p.slot, p.expert, p.row, p.pair, p.rows, p.group});
+    return fields;
+  };
+  const auto slots = [](const std::vector<Slot>& all) {
+    std::vector<std::array<int32_t, 3>> fields;
+    for (const Slot& slot : all) fields.push_back({slot.expert, slot.row, slot.rows});
+    return fields;
+  };
+  return pieces(a.sends) == pieces(b.sends) && pieces(a.returns) == pieces(b.returns) &&
+         slots(a.slots) == slots(b.slots) && a.groupOf == b.groupOf && a.groups.size() == b.groups.size() &&
+         a.rows == b.rows && a.returned == b.returned && a.expertRow == b.expertRow &&
+         a.rowsFrom == b.rowsFrom && a.returnsFrom == b.returnsFrom;
+}
 
 // One-hot, skewed, masked or uniform routing; T from 0 up, different on every rank.
 World makeWorld(std::mt19937& random, int groupSlots = 0) {
@@ -70,11 +88,14 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
     }
     counts.insert(counts.end(), own.begin(), own.end());
   }
+  std::vector<RoutingTables> counted = world.tables;
   for (int rank = 0; rank < shape.mesh.peers(); ++rank) {
     const AllCounts all{counts.data(), static_cast<size_t>(shape.experts)};
     buildTables(shape, rank, all, world.tables[rank]);
     REQUIRE(rowsAt(shape, rank, all) == world.tables[rank].rows);
   }
+  buildAllTables(shape, {counts.data(), static_cast<size_t>(shape.experts)}, counted);
+  for (size_t rank = 0; rank < counted.size(); ++rank) REQUIRE(areEqual(counted[rank], world.tables[rank]));
   return world;
 }
 
