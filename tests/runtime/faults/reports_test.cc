@@ -88,12 +88,16 @@ TEST_CASE("who waits for the counts or the program of a rank that dies says so")
                       {.threads = 1, .timeoutSeconds = 20})
         .first[0];
   };
+  // on a loaded machine rank 0 may still wait for rank 1
+  const std::string rank1 = "the (program|counts) of rank 1 before entry 'forward'( \\(step 1\\))?";
   CHECK_THAT(firstOf("die@n=7 rank=2"),
-             Matches("rank 2 has died(; rank 0 was waiting for the counts of rank 2 before entry 'forward' "
-                     "\\(step 1\\))?"));
-  CHECK_THAT(firstOf("die@n=1 rank=2"),
-             Matches("rank 2 has died(; rank 0 was waiting for the program of rank 2 before entry "
-                     "'forward')?"));
+             Matches("rank 2 has died(; rank 0 was waiting for (the counts of rank 2 before entry 'forward' "
+                     "\\(step 1\\)|" +
+                     rank1 + "))?"));
+  CHECK_THAT(
+      firstOf("die@n=1 rank=2"),
+      Matches("rank 2 has died(; rank 0 was waiting for (the program of rank 2 before entry 'forward'|" +
+              rank1 + "))?"));
 }
 
 // Rank 2 leaves, as far as it lets the others know, when it has sent its counts: it never signals.
