@@ -130,7 +130,8 @@ int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts)
 // Fills the remaining tables from the counts of all ranks.
 void buildTables(const RoutingShape& shape, int32_t rank, const AllCounts& counts, RoutingTables& tables);
 
-// The same for all ranks, whose tables are in order: the slots of each owner are ordered once, not by each source.
+// The same for all ranks, whose tables are in order: the slots of each owner are ordered once, not by each
+// source.
 void buildAllTables(const RoutingShape& shape, const AllCounts& counts, std::span<RoutingTables> tables);
 
 // Fills only slots, groups, returns and the tables by local expert, from the counts of the rank's own

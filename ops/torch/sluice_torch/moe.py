@@ -163,18 +163,6 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             self._add_adapters(dtype)
         self._check_backward()
 
-    def _check_backward(self):
-        """Compiles the backward of a layer that has adapters, codes or a precision, because the compiler alone knows which of them
-        go together. RuntimeError: what it says."""
-        if self.lora is None and self.shape.weights == "bf16" and self.shape.precision == BF16:
-            return
-        adapters = len(self._weight_names()) - len(sharding.WEIGHTS) - len(self._scale_names())
-        base = tuple(getattr(self, name).requires_grad for name in sharding.WEIGHTS)
-        needed = (True, True, *base, *(True,) * adapters, *(False,) * len(self._scale_names()))
-        is_float32 = any(each.dtype == torch.float32 for each in self.parameters(recurse=False) if each.requires_grad)
-        precise = is_float32 or self.lora is not None and self._sums_adapters
-        self._compile(self.shape, needed, "F32" if precise else "BF16", False)
-
     def _add_weight(self, name: str, sizes: tuple, dtype: torch.dtype):
         if not self.shape.has_codes:
             self.register_parameter(name, torch.nn.Parameter(empty_weight(sizes, dtype=dtype)))
@@ -422,9 +410,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     def _summed(self, adapters: list[torch.Tensor]) -> list[torch.Tensor]:
         """Adapters, with gradients that are summed over the shards if each shard has a term of them."""
         names = self._weight_names()[2:]
-        places = [
-            place for place, name in enumerate(names) if name in sharding.WHOLE_INPUTS and adapters[place].requires_grad
-        ]
+        places = [p for p, name in enumerate(names) if name in sharding.WHOLE_INPUTS and adapters[p].requires_grad]
         if self.shape.tp > 1 and places:
             longest = len(self.shape.places_of(0))
             gather = functools.partial(self._group.gather_shards, longest=longest, what="sum gradients of adapters")
@@ -444,18 +430,13 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     def _adapter_names(self) -> list[str]:
         return [] if self.lora is None else self.lora.names()
 
-    @property
-    def _sums_adapters(self) -> bool:
-        """Whether gradients of adapters are sums over shards or copies."""
-        return self.shape.tp > 1 or self.places is not None and self.places.have_copies
-
     def _adapters(self, parameters: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], torch.dtype]:
         """The adapters by name, and the type in which the op gets them: float32 if there is a main_grad, or if their
         gradients are summed over shards or copies."""
         dtype = next(iter(parameters.values())).dtype
         if not torch.is_grad_enabled():
             return parameters, dtype
-        if self._sums_adapters:
+        if sharding.sums_adapters(self.shape, self.places):
             dtype = torch.float32
         for name, parameter in list(parameters.items()):
             grad = main_grad_of(name, parameter)

@@ -2,7 +2,8 @@
 
 import torch
 
-from . import recording
+from . import recording, sharding
+from .precision import BF16
 
 
 class Preparable:
@@ -24,6 +25,18 @@ class Preparable:
     ValueError and RuntimeError: as forward(); tokens out of range; no gradient is required; precision "fp8", whose steps
     have scales of their own.
     """
+
+    def _check_backward(self):
+        """Compiles the backward of a layer that has adapters, codes or a precision, because the compiler alone knows which of them
+        go together. RuntimeError: what it says."""
+        if self.lora is None and self.shape.weights == "bf16" and self.shape.precision == BF16:
+            return
+        adapters = len(self._weight_names()) - len(sharding.WEIGHTS) - len(self._scale_names())
+        base = tuple(getattr(self, name).requires_grad for name in sharding.WEIGHTS)
+        needed = (True, True, *base, *(True,) * adapters, *(False,) * len(self._scale_names()))
+        is_float32 = any(each.dtype == torch.float32 for each in self.parameters(recurse=False) if each.requires_grad)
+        precise = is_float32 or self.lora is not None and sharding.sums_adapters(self.shape, self.places)
+        self._compile(self.shape, needed, "F32" if precise else "BF16", False)
 
     def prepare(self, tokens: int = 0):
         """Makes ready what steps under torch.no_grad() need, and waits for it."""

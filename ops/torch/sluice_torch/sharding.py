@@ -70,6 +70,11 @@ def join(name: str, shards: list[torch.Tensor], inputs: int = 2) -> torch.Tensor
     return torch.cat([part[number] for number in range(count) for part in parts], dimension)
 
 
+def sums_adapters(shape, places) -> bool:
+    """Whether gradients of adapters are sums, over shards or over copies of an expert (places: placement.Places, or None)."""
+    return shape.tp > 1 or places is not None and places.have_copies
+
+
 class SumOverShards(torch.autograd.Function):
     """apply(gather, *tensors): tensors [E, ...] that all shards have whole; their gradients are summed over the shards,
     at all of them in the same order, so that the bits of the sums are the same. `gather` is Group.gather_shards. The
