@@ -114,11 +114,14 @@ def _finish(work, group, what: str, seconds: float, size: int):
     seconds += size / _BYTES_PER_SECOND
     ranks, error = None, None
     while True:
-        try:
+        with contextlib.suppress(RuntimeError):
             work.wait(datetime.timedelta(seconds=min(_BEAT_SECONDS, seconds / 4)))
             return
-        except RuntimeError as failure:
-            if work.is_completed():
+        if work.is_completed():  # with an error, or just now
+            try:
+                work.wait()
+                return
+            except RuntimeError as failure:
                 error = str(failure).splitlines()[0]
                 break
         ranks = ranks or _Ranks(group, number, what, seconds)
@@ -154,7 +157,7 @@ class _Ranks:
             return True
         if is_over and self._absent and not self._has_warned:
             self._has_warned = True
-            warnings.warn(f"sluice: {self._what}: has waited {self._limit} for {_name(self._absent)}, which lives")
+            warnings.warn(f"sluice: {self._what}: has waited {self._limit} for {_name(self._absent)}, which lives or has made no layer")
         return False
 
     def explain(self, error: str | None) -> str:
