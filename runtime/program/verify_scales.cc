@@ -24,7 +24,7 @@ void addPartners(std::vector<Partners>& found, Plane plane, BufferId codes, Buff
   if (codes && with) found.push_back({plane, codes, with});
 }
 
-std::vector<Partners> partnersOf(const TaskProgram& program, const Family& family) {
+std::vector<Partners> listPartners(const TaskProgram& program, const Family& family) {
   const OpInfo& op = infoOf(family.op);
   const auto read = [&](size_t i) { return operandAt(family.reads, i); };
   const auto written = [&](size_t i) { return operandAt(family.writes, i); };
@@ -62,7 +62,7 @@ Status checkPartners(const TaskProgram& program) {
   };
   std::map<std::pair<Plane, uint32_t>, Known> planes, codes;  // of codes, and of their planes
   for (uint32_t i = 0; i < program.families.size(); ++i)
-    for (const auto& [plane, one, with] : partnersOf(program, program.families[i])) {
+    for (const auto& [plane, one, with] : listPartners(program, program.families[i])) {
       const std::string_view name = kPlaneNames[static_cast<size_t>(plane)];
       const auto known = planes.try_emplace({plane, one.value}, Known{with, FamilyId{i}}).first->second;
       if (known.other != with)
