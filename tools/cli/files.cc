@@ -26,7 +26,12 @@ Expected<std::string> readAll(int fd, const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
     if (n == 0) return text;
-    text.append(chunk.data(), static_cast<size_t>(n));
+    const std::string_view more(chunk.data(), static_cast<size_t>(n));
+    // What is no text, or /dev/zero, is not read to its end.
+    if (const size_t zero = more.find('\0'); zero != more.npos)
+      return Error{
+          fmt::format("{}: found a zero byte at offset {}, expected text", path, text.size() + zero)};
+    text.append(more);
     if (text.size() > kMaxTextBytes) return Error{fmt::format("{}: larger than 1 GiB", path)};
   }
 }

@@ -18,5 +18,10 @@ TEST_CASE("a list is cut at its commas") {
   CHECK(splitList("") == std::vector<std::string>{""});
 }
 
+TEST_CASE("what is no text is refused where its first zero byte is, and not read to its end") {
+  CHECK(readText("/dev/zero").error().message == "/dev/zero: found a zero byte at offset 0, expected text");
+  CHECK(readText("/proc/self/cmdline").error().message.find("expected text") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace sluice::tools
