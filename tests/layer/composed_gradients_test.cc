@@ -11,8 +11,8 @@
 namespace sluice {
 namespace {
 
-constexpr double kStep = 1e-6;
-constexpr double kTolerance = 1e-6;  // of the length of a gradient
+constexpr double kDelta = 1e-6;
+constexpr double kGradientTolerance = 1e-6;  // of the length of a gradient
 
 using Names = std::vector<std::string>;
 using Inputs = std::vector<tools::ValueMap>;  // by rank
@@ -90,11 +90,11 @@ void checkGradients(const Case& c, const char* keep) {
               before[rank].at(buffer.name).data[i] + step * direction[rank].at(buffer.name).data[i];
       return loss();
     };
-    const double slope = (lossAt(kStep) - lossAt(-kStep)) / (2 * kStep);
+    const double slope = (lossAt(kDelta) - lossAt(-kDelta)) / (2 * kDelta);
     inputs = before;
     const double length = std::sqrt(dot(outputs, gradient, outputs, gradient));
     CHECK(length > 1e-3);
-    CHECK(std::abs(dot(outputs, gradient, direction, buffer.name) - slope) <= kTolerance * length);
+    CHECK(std::abs(dot(outputs, gradient, direction, buffer.name) - slope) <= kGradientTolerance * length);
   }
   CHECK(checked == std::set<std::string>(c.trainable.begin(), c.trainable.end()));
 }

@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-constexpr double kTolerance = 1.2e-2;
+constexpr double kGraphTolerance = 1.2e-2;
 
 struct Graph {
   const char* file;
@@ -41,11 +41,11 @@ const Graph kGraphs[] = {
     {"biased.json", {{"all"}}, {}, {{"activation", "relu2"}}},
 };
 
-struct Sizes {
+struct GraphSizes {
   int ranks, experts, topK, hidden, intermediate, maxTokens;
 };
 
-CompileOptions optionsFor(const Graph& graph, const Sizes& s) {
+CompileOptions optionsFor(const Graph& graph, const GraphSizes& s) {
   CompileOptions options{.sets = graph.sets, .words = graph.words, .trainable = graph.trainable};
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"ep", s.ranks},
                                     {"experts", s.experts},
@@ -60,7 +60,7 @@ CompileOptions optionsFor(const Graph& graph, const Sizes& s) {
 void checkErrors(const Graph& graph, const Program& program, const LayerData& data) {
   for (const tools::OutputError& error : errorsOfGraph(program, data)) {
     INFO(graph.file << ": " << error.name);
-    CHECK(error.relative <= kTolerance);
+    CHECK(error.relative <= kGraphTolerance);
   }
 }
 
@@ -78,7 +78,7 @@ TEST_CASE(
   const auto pick = [&](int low, int high) { return draws.pick(low, high); };
   for (const Graph& graph : kGraphs)
     for (int ranks = 1; ranks <= 3; ++ranks) {
-      Sizes s{.ranks = ranks, .experts = ranks * pick(1, 5)};
+      GraphSizes s{.ranks = ranks, .experts = ranks * pick(1, 5)};
       s.topK = pick(1, std::min(4, s.experts));
       s.hidden = pick(17, 90);
       s.intermediate = pick(17, 70);

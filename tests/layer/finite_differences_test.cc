@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
-constexpr double kStep = 1e-5;
-constexpr double kTolerance = 1e-8;  // the error of a central difference is about kStep^2
+constexpr double kDifference = 1e-5;
+constexpr double kDifferenceTolerance = 1e-8;  // the error of a central difference is about kDifference^2
 
 using Values = std::vector<double>;
 
@@ -50,14 +50,14 @@ void checkGradient(const char* name, Values& at, std::span<const double> gradien
   REQUIRE(gradient.size() == at.size());
   for (size_t i = 0; i < at.size(); ++i) {
     const double value = at[i];
-    at[i] = value + kStep;
+    at[i] = value + kDifference;
     const double above = loss();
-    at[i] = value - kStep;
+    at[i] = value - kDifference;
     const double below = loss();
     at[i] = value;
-    const double expected = (above - below) / (2 * kStep);
+    const double expected = (above - below) / (2 * kDifference);
     INFO(name << "[" << i << "]: " << gradient[i] << ", by differences " << expected);
-    CHECK(std::abs(gradient[i] - expected) <= kTolerance * (1 + std::abs(expected)));
+    CHECK(std::abs(gradient[i] - expected) <= kDifferenceTolerance * (1 + std::abs(expected)));
   }
 }
 

@@ -12,8 +12,6 @@
 namespace sluice {
 namespace {
 
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 struct Shape {
   int ranks = 1, experts = 6, topK = 3, hidden = 40, side = 21, marks = 5, maxTokens = 90;
   bool trained = false;

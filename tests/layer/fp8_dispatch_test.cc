@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-CompileOptions optionsOf(const Fp8Shape& shape, bool sendsCodes) {
+CompileOptions optionsWith(const Fp8Shape& shape, bool sendsCodes) {
   CompileOptions options = fp8Options(shape);
   options.fp8Dispatch = sendsCodes;
   return options;
@@ -23,7 +23,7 @@ TEST_CASE("results and gradients of tokens have the bits of rows that are rounde
       for (const char* const exponent : {"ceil", "floor"}) {
         INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
         const auto run = [&](bool sendsCodes) {
-          CompileOptions options = optionsOf(shape, sendsCodes);
+          CompileOptions options = optionsWith(shape, sendsCodes);
           options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
           const Program program = compileGraph("forward.json", options);
           return runOf(program, {.threads = 2, .pin = false}, fp8Data(shape, program));
@@ -42,7 +42,7 @@ TEST_CASE("results and gradients of tokens have the bits of rows that are rounde
 TEST_CASE(
     "a layer that sends codes is what its formulas are, for any sizes of tasks, on every instruction set") {
   for (const Fp8Shape& shape : kFp8Shapes) {
-    const Program program = compileGraph("forward.json", optionsOf(shape, true));
+    const Program program = compileGraph("forward.json", optionsWith(shape, true));
     const LayerData before = fp8Data(shape, program);
     std::optional<uint64_t> bits;
     onEveryIsa([&] {
@@ -52,7 +52,7 @@ TEST_CASE(
     });
     for (const char* const keep : {"all", "minimal", "regather"})
       for (const int32_t tile : {32, 0}) {
-        CompileOptions options = optionsOf(shape, true);
+        CompileOptions options = optionsWith(shape, true);
         options.keep = keep, options.tile = tile, options.slotRows = tile == 0 ? 64 : 16;
         if (tile != 0) options.fuse = {"none"};
         const Program other = compileGraph("forward.json", options);
@@ -67,7 +67,7 @@ TEST_CASE(
 TEST_CASE("a forward without a backward sends codes, too, and half as many bytes travel") {
   const Fp8Shape shape{.ranks = 2, .hidden = 2048};
   const auto ofRow = [&](bool sendsCodes) {
-    CompileOptions options = optionsOf(shape, sendsCodes);
+    CompileOptions options = optionsWith(shape, sendsCodes);
     options.trainable.reset();
     const TaskProgram program = compileGraph("forward.json", options).tables();
     int64_t bytes = 0;
@@ -90,7 +90,7 @@ std::string refused(const std::string& graph, const CompileOptions& options) {
 
 TEST_CASE("what cannot send codes is an error that says why") {
   const auto of = [](const char* precision, const char* recipe = "current", const char* keptAs = "codes") {
-    CompileOptions options = optionsOf({}, true);
+    CompileOptions options = optionsWith({}, true);
     options.precision = precision, options.recipe = recipe, options.keptAs = keptAs;
     if (std::string_view(precision).starts_with("int")) options.trainable = {"x"};
     return refused("moe_ffn/forward.json", options);
@@ -112,8 +112,8 @@ TEST_CASE("what cannot send codes is an error that says why") {
 
 // What verify() says of the program after a change of a family.
 template <class Change>
-std::string refusal(const char* family, const Change& change) {
-  TaskProgram program = compileGraph("forward.json", optionsOf({}, true)).tables();
+std::string dispatchRefusal(const char* family, const Change& change) {
+  TaskProgram program = compileGraph("forward.json", optionsWith({}, true)).tables();
   for (Family& each : program.families)
     if (each.name == family && each.entry.value == 0) change(program, each);
   const Expected<VerifiedProgram> verified = verify(std::move(program));
@@ -121,19 +121,19 @@ std::string refusal(const char* family, const Change& change) {
 }
 
 TEST_CASE("codes of rows that do not fit what sends, reads or makes them are refused") {
-  CHECK(refusal("dispatch", [](TaskProgram&, Family&) {}) == "accepted");
-  CHECK(refusal("dispatch", [](TaskProgram&, Family& f) { f.reads.resize(2); }) != "accepted");
-  CHECK(refusal("dispatch", [](TaskProgram&, Family& f) { f.writes.resize(2); }) != "accepted");
-  CHECK(refusal("dispatch", [](TaskProgram& p, Family& f) {
+  CHECK(dispatchRefusal("dispatch", [](TaskProgram&, Family&) {}) == "accepted");
+  CHECK(dispatchRefusal("dispatch", [](TaskProgram&, Family& f) { f.reads.resize(2); }) != "accepted");
+  CHECK(dispatchRefusal("dispatch", [](TaskProgram&, Family& f) { f.writes.resize(2); }) != "accepted");
+  CHECK(dispatchRefusal("dispatch", [](TaskProgram& p, Family& f) {
           p.buffers[f.reads[2].value].shape.back().size = 4;
         }).find("operand 'scales'") != std::string::npos);
-  CHECK(refusal("up_proj_swiglu", [](TaskProgram&, Family& f) { f.reads[3] = {}; }) != "accepted");
+  CHECK(dispatchRefusal("up_proj_swiglu", [](TaskProgram&, Family& f) { f.reads[3] = {}; }) != "accepted");
   CHECK(
-      refusal("up_proj_swiglu", [](TaskProgram&, Family& f) {
+      dispatchRefusal("up_proj_swiglu", [](TaskProgram&, Family& f) {
         f.tiling.roundA = Rounding::kNone;
       }).find("factor 'a' has codes, but is rounded to none, expected E4M3 in blocks") != std::string::npos);
-  CHECK(refusal("rows_x_encode", [](TaskProgram&, Family& f) { f.reads.resize(1); }) != "accepted");
-  CHECK(refusal("x_encode", [](TaskProgram&, Family& f) {
+  CHECK(dispatchRefusal("rows_x_encode", [](TaskProgram&, Family& f) { f.reads.resize(1); }) != "accepted");
+  CHECK(dispatchRefusal("x_encode", [](TaskProgram&, Family& f) {
           f.writes.resize(1);
         }).find("has no 'scales', but encodes with rounding mx_e4m3") != std::string::npos);
 }

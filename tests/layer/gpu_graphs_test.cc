@@ -78,7 +78,7 @@ TEST_CASE(
   for (const Graph& graph : graphs())
     for (const auto& fuse : {std::vector<std::string>{}, {"none"}}) {
       if (!fuse.empty() && !graph.words.empty())
-        continue;  // tests/ops:kinds_on_model_test has each activation alone
+        continue;  // tests/ops:rows_on_model_test has each activation alone
       INFO(graph.file << (graph.words.empty() ? "" : " " + graph.words[0].second) << ", "
                       << (fuse.empty() ? "fused" : "not fused"));
       const Program program = programOf(graph, fuse);

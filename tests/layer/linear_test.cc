@@ -11,8 +11,6 @@
 namespace sluice {
 namespace {
 
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 struct Linear {
   bool column = true;
   int tp = 1;

@@ -8,12 +8,6 @@
 namespace sluice {
 namespace {
 
-Program programOf(const TaskProgram& tables) {
-  auto program = Program::fromTaskProgram(tables);
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
 uint64_t bitsOf(const Program& program, ExecutorKind executor) {
   const tools::InputsSpec spec{
       .tokens = {.counts = {40, 0, 64}}, .routing = {tools::RoutingKind::kZipf, 1.2}, .seed = 3};

@@ -13,8 +13,6 @@
 namespace sluice {
 namespace {
 
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 struct Shape {
   int ranks = 1, tp = 1, experts = 8, topK = 2, hidden = 160, intermediate = 96;
 };

@@ -34,7 +34,7 @@ std::string graphWith(const std::string& name, const Splits& splits) {
   return path;
 }
 
-CompileOptions optionsOf(const std::vector<std::string>& fuse) {
+CompileOptions fusing(const std::vector<std::string>& fuse) {
   return {.sets = {{"ep", 3},
                    {"experts", 6},
                    {"top_k", 2},
@@ -47,11 +47,11 @@ CompileOptions optionsOf(const std::vector<std::string>& fuse) {
 }
 
 // Ragged, a rank without tokens, hot experts.
-const tools::InputsSpec kSpec{
+const tools::InputsSpec kResplitInputs{
     .tokens = {.counts = {160, 0, 93}}, .routing = {tools::RoutingKind::kZipf, 1.2}, .seed = 7};
 
-uint64_t bitsOf(const Program& program, ExecutorKind executor) {
-  LayerData data = makeGraphData(program, kSpec);
+uint64_t bitsBy(const Program& program, ExecutorKind executor) {
+  LayerData data = makeGraphData(program, kResplitInputs);
   runGraph(program, executor, data);
   return hashOutputs(data);
 }
@@ -64,7 +64,7 @@ int familiesIn(const Program& program, SpaceKind kind) {
 }
 
 TEST_CASE("two sizes of rows give the bits of one, whichever nodes have which") {
-  const uint64_t plain = bitsOf(compileGraph(graphWith("train.json", {{"up_proj", 16}}), optionsOf({"none"})),
+  const uint64_t plain = bitsBy(compileGraph(graphWith("train.json", {{"up_proj", 16}}), fusing({"none"})),
                                 ExecutorKind::kSerial);
   const Splits wideProducts = {{"up_proj", 64},   {"down_proj", 64},  {"act_grad", 64},
                                {"gate_grad", 64}, {"activation", 16}, {"activation_grad", 16}};
@@ -73,49 +73,49 @@ TEST_CASE("two sizes of rows give the bits of one, whichever nodes have which") 
   const Splits onlyFirst = {{"up_proj", 32}, {"activation", 16}},
                onlyLast = {{"up_proj", 16}, {"gate_grad", 80}};
   for (const Splits& splits : {wideProducts, wideActivations, onlyFirst, onlyLast}) {
-    const Program program = compileGraph(graphWith("train.json", splits), optionsOf({"none"}));
+    const Program program = compileGraph(graphWith("train.json", splits), fusing({"none"}));
     CHECK(familiesIn(program, SpaceKind::kGroups) > 0);
     CHECK(familiesIn(program, SpaceKind::kRows) > 0);
-    CHECK(bitsOf(program, ExecutorKind::kSerial) == plain);
-    CHECK(bitsOf(program, ExecutorKind::kParallel) == plain);
+    CHECK(bitsBy(program, ExecutorKind::kSerial) == plain);
+    CHECK(bitsBy(program, ExecutorKind::kParallel) == plain);
   }
 }
 
 TEST_CASE("fused products on groups give the bits of products on slots") {
   const uint64_t plain =
-      bitsOf(compileGraph(graphWith("train.json", {{"up_proj", 16}}), optionsOf({})), ExecutorKind::kSerial);
+      bitsBy(compileGraph(graphWith("train.json", {{"up_proj", 16}}), fusing({})), ExecutorKind::kSerial);
   const Program wide = compileGraph(
       graphWith("train.json", {{"up_proj", 64}, {"act_grad", 64}, {"down_proj", 16}, {"gate_grad", 16}}),
-      optionsOf({}));
+      fusing({}));
   CHECK(familiesIn(wide, SpaceKind::kGroups) == 2);  // with their activations
-  CHECK(bitsOf(wide, ExecutorKind::kParallel) == plain);
+  CHECK(bitsBy(wide, ExecutorKind::kParallel) == plain);
   const Program all = compileGraph(
       graphWith("train.json",
                 {{"up_proj", 64}, {"act_grad", 64}, {"down_proj", 64}, {"gate_grad", 64}, {"dispatch", 16}}),
-      optionsOf({}));
+      fusing({}));
   CHECK(familiesIn(all, SpaceKind::kGroups) == 4);
   CHECK(familiesIn(all, SpaceKind::kRows) == 0);
-  CHECK(bitsOf(all, ExecutorKind::kParallel) == plain);
+  CHECK(bitsBy(all, ExecutorKind::kParallel) == plain);
 }
 
 TEST_CASE("gradients that are derived from a layer of two sizes are those of one") {
-  CompileOptions options = optionsOf({});
+  CompileOptions options = fusing({});
   options.trainable = std::vector<std::string>{"all"};
   for (const char* keep : {"all", "minimal"}) {
     options.keep = keep;
     const uint64_t plain =
-        bitsOf(compileGraph(graphWith("forward.json", {{"up_proj", 16}}), options), ExecutorKind::kSerial);
+        bitsBy(compileGraph(graphWith("forward.json", {{"up_proj", 16}}), options), ExecutorKind::kSerial);
     for (const Splits& splits :
          {Splits{{"up_proj", 64}, {"down_proj", 16}}, Splits{{"up_proj", 16}, {"down_proj", 64}}}) {
       const Program program = compileGraph(graphWith("forward.json", splits), options);
       CHECK(familiesIn(program, SpaceKind::kGroups) > 0);
-      CHECK(bitsOf(program, ExecutorKind::kParallel) == plain);
+      CHECK(bitsBy(program, ExecutorKind::kParallel) == plain);
     }
   }
 }
 
 TEST_CASE("composed graphs of two sizes compute what they say") {
-  CompileOptions options = optionsOf({});
+  CompileOptions options = fusing({});
   options.trainable = std::vector<std::string>{"all"};
   for (const char* name : {"shared_expert.json", "two_gmms.json", "lora.json"}) {
     INFO(name);
@@ -133,7 +133,7 @@ TEST_CASE("sizes of which neither is a multiple of the other are refused with bo
   const auto target = loadTarget("targets/cpu.json", {});
   REQUIRE(target.ok());
   const auto tables =
-      compile(graphWith("train.json", {{"up_proj", 64}, {"down_proj", 96}}), *target, optionsOf({}));
+      compile(graphWith("train.json", {{"up_proj", 64}, {"down_proj", 96}}), *target, fusing({}));
   REQUIRE_FALSE(tables.ok());
   CHECK_THAT(tables.error().message, Catch::Contains("node 'down_proj' cuts 'rows' by 96, but ") &&
                                          Catch::Contains("cuts it by 64") && Catch::Contains("is set here"));

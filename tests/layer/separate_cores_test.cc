@@ -36,11 +36,11 @@ Program compileFor(const std::string& path, const Target& target, const CompileO
   return std::move(*program);
 }
 
-constexpr tools::InputsSpec kSpec{
+constexpr tools::InputsSpec kSeparateInputs{
     .tokens = {.ragged = true, .most = 60}, .routing = {tools::RoutingKind::kZipf, 1.2}, .seed = 8};
 
 uint64_t bitsOf(const Program& program, const ContextOptions& options) {
-  LayerData data = makeGraphData(program, kSpec);
+  LayerData data = makeGraphData(program, kSeparateInputs);
   std::vector<std::string> entries;
   for (const Entry& entry : program.tables().entries) entries.push_back(entry.name);
   const Status ran = runLayer(program, options, data, entries);
@@ -57,8 +57,6 @@ CompileOptions layerOf(int ranks) {
                    {"intermediate", 24},
                    {"max_tokens", 60}}};
 }
-
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 
 TEST_CASE("a layer and its gradients have the same bits on unified and on separate cores") {
   for (int ranks : {1, 2, 3}) {
@@ -132,7 +130,7 @@ TEST_CASE("few cores send and return, and the bits stay the same") {
 
 TEST_CASE("a layer for separate cores computes the right results") {
   const Program program = compileFor("graphs/moe_ffn/train.json", separate(2, 4, 1), layerOf(2));
-  LayerData data = makeGraphData(program, kSpec);
+  LayerData data = makeGraphData(program, kSeparateInputs);
   runGraph(program, ExecutorKind::kParallel, data);
   for (const tools::OutputError& error : errorsOfGraph(program, data)) {
     INFO(error.name);

@@ -11,8 +11,6 @@
 namespace sluice {
 namespace {
 
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 using Names = std::vector<std::string>;
 
 struct Layer {

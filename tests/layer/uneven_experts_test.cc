@@ -24,7 +24,7 @@ constexpr Uneven kUneven[] = {{2, 5, 2}, {3, 5, 2}, {4, 7, 3}, {3, 2, 1}, {5, 3,
 // Ranks have 50, 0, 17, 34 and 1 tokens.
 constexpr int64_t kTokens[] = {50, 0, 17, 34, 1};
 
-CompileOptions optionsOf(const Uneven& u, int64_t maxTokens = 50) {
+CompileOptions unevenOptions(const Uneven& u, int64_t maxTokens = 50) {
   return {.sets = {{"ep", u.ranks},
                    {"experts", u.experts},
                    {"top_k", u.topK},
@@ -96,14 +96,12 @@ bool sameBits(const tools::Tensor& a, const tools::Tensor& b) {
   return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
 }
 
-const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 TEST_CASE("ranks with different numbers of experts give the bits of one rank that has them all") {
   for (const Uneven& u : kUneven)
     for (auto kind : {tools::RoutingKind::kZipf, tools::RoutingKind::kHalfEmpty}) {
       INFO(u.experts << " experts of " << u.ranks << " ranks");
-      const Program program = compileGraph("train.json", optionsOf(u));
-      const Program whole = compileGraph("train.json", optionsOf({1, u.experts, u.topK}, 256));
+      const Program program = compileGraph("train.json", unevenOptions(u));
+      const Program whole = compileGraph("train.json", unevenOptions({1, u.experts, u.topK}, 256));
       LayerData data = makeGraphData(program, specOf(u, kind));
       LayerData all;
       all.inputs = joinedAll(data.inputs);
@@ -120,7 +118,7 @@ TEST_CASE("ranks with different numbers of experts give the bits of one rank tha
 TEST_CASE("any number of threads gives the bits of the serial executor") {
   for (const Uneven& u : kUneven) {
     INFO(u.experts << " experts of " << u.ranks << " ranks");
-    const Program program = compileGraph("train.json", optionsOf(u));
+    const Program program = compileGraph("train.json", unevenOptions(u));
     const uint64_t expected = bitsOf(program, kSerial, specOf(u));
     for (int threads : {1, 2, 3}) CHECK(bitsOf(program, {.threads = threads}, specOf(u)) == expected);
   }
@@ -129,7 +127,7 @@ TEST_CASE("any number of threads gives the bits of the serial executor") {
 TEST_CASE("the layer and its gradients are those of the evaluation in double precision") {
   for (const Uneven& u : kUneven) {
     INFO(u.experts << " experts of " << u.ranks << " ranks");
-    const Program program = compileGraph("train.json", optionsOf(u));
+    const Program program = compileGraph("train.json", unevenOptions(u));
     for (auto kind : {tools::RoutingKind::kUniform, tools::RoutingKind::kMasked})
       checkErrors(program, specOf(u, kind));
   }
@@ -138,7 +136,7 @@ TEST_CASE("the layer and its gradients are those of the evaluation in double pre
 // Two of three ranks have no token, and two of them, one of these included, no row.
 TEST_CASE("ranks without tokens and rows take part in a step, however experts are dealt") {
   for (int experts : {6, 5, 2}) {
-    const Program program = compileGraph("train.json", optionsOf({3, experts, 1}));
+    const Program program = compileGraph("train.json", unevenOptions({3, experts, 1}));
     for (const std::vector<int64_t>& tokens :
          {std::vector<int64_t>{0, 30, 0}, {30, 0, 0}, {0, 0, 30}, {0, 0, 0}}) {
       const tools::InputsSpec spec{
@@ -153,7 +151,7 @@ TEST_CASE("derived gradients have the same bits fused or not, and whatever is ke
   for (const Uneven& u : {kUneven[1], kUneven[3]})
     for (const char* graph : {"forward.json", "two_gmms.json", "lora.json", "shared_expert.json"}) {
       INFO(graph << ", " << u.experts << " experts of " << u.ranks << " ranks");
-      CompileOptions options = optionsOf(u);
+      CompileOptions options = unevenOptions(u);
       options.trainable = std::vector<std::string>{"all"};
       const Program program = compileGraph(graph, options);
       checkErrors(program, specOf(u));
@@ -167,7 +165,7 @@ TEST_CASE("derived gradients have the same bits fused or not, and whatever is ke
 
 TEST_CASE("written and derived backward entries agree") {
   for (const Uneven& u : kUneven) {
-    CompileOptions options = optionsOf(u);
+    CompileOptions options = unevenOptions(u);
     const uint64_t written = bitsOf(compileGraph("train.json", options), kSerial, specOf(u));
     options.trainable = std::vector<std::string>{"all"};
     CHECK(bitsOf(compileGraph("forward.json", options), kSerial, specOf(u)) == written);
@@ -176,8 +174,8 @@ TEST_CASE("written and derived backward entries agree") {
 
 TEST_CASE("separate cores and slots of two sizes give the same bits") {
   for (const Uneven& u : {kUneven[2], kUneven[3]}) {
-    const uint64_t expected = bitsOf(compileGraph("train.json", optionsOf(u)), kSerial, specOf(u));
-    CompileOptions options = optionsOf(u);
+    const uint64_t expected = bitsOf(compileGraph("train.json", unevenOptions(u)), kSerial, specOf(u));
+    CompileOptions options = unevenOptions(u);
     options.cores = 0;
     Target target;
     target.cubeCores = 2;
@@ -198,7 +196,7 @@ TEST_CASE("separate cores and slots of two sizes give the same bits") {
                 " \"split\": {\"space\": \"rows\", \"size\": 16},");
     const std::string path = std::filesystem::path(std::getenv("TEST_TMPDIR")) / "two_sizes.json";
     std::ofstream(path) << text;
-    options = optionsOf(u);
+    options = unevenOptions(u);
     options.slotRows = 0;
     options.fuse = {"none"};
     const Program grouped = compileGraph(path, options);

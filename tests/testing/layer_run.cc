@@ -35,6 +35,12 @@ LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spe
   return data;
 }
 
+Program programOf(const TaskProgram& tables) {
+  auto program = Program::fromTaskProgram(tables);
+  if (!program) throw std::runtime_error(program.error().message);
+  return std::move(*program);
+}
+
 TensorView viewOf(tools::Tensor& tensor) { return {tensor.type(), tensor.shape(), tensor.data()}; }
 
 Status bindAll(LayerData& data, int rank, Context& context) {

@@ -27,6 +27,12 @@ LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spe
 
 TensorView viewOf(tools::Tensor& tensor);
 
+// Throws what is wrong with the tables.
+Program programOf(const TaskProgram& tables);
+
+// "" of a step that succeeded.
+inline std::string messageOf(const Status& status) { return status ? "" : status.error().message; }
+
 // What a rank's thread does; the default binds everything and runs forward, then backward.
 using RankBody = std::function<Status(int rank, Context& context)>;
 Status bindAll(LayerData& data, int rank, Context& context);

@@ -17,12 +17,6 @@ MoeShape smallShape(int ranks) {
   return shape;
 }
 
-Program programOf(const TaskProgram& tables) {
-  auto program = Program::fromTaskProgram(tables);
-  if (!program) throw std::runtime_error(program.error().message);
-  return std::move(*program);
-}
-
 std::vector<Sample> samplesOf(int ranks) {
   const int64_t counts[][4] = {{90, 61, 33, 78}, {17, 0, 1, 0}, {0, 0, 0, 0}, {64, 0, 8, 90}};
   const DataRouting routings[] = {DataRouting::kUniform, DataRouting::kMasked, DataRouting::kUniform,

@@ -17,8 +17,6 @@ inline const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 // Three experts per rank, at most 90 tokens per rank.
 MoeShape smallShape(int ranks);
 
-Program programOf(const TaskProgram& tables);
-
 struct Sample {
   std::vector<int64_t> tokens;  // by rank
   DataRouting routing;

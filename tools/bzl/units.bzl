@@ -1,8 +1,8 @@
-"""cc_library whose sources are compiled several at a time.
+"""cc_library, cc_binary and cc_test whose sources are compiled several at a time.
 
 A file of this project takes some four seconds to compile, three of them for headers and for templates that its neighbours
-need too. A unit includes up to _MAX_FILES sources of one library: what they share is compiled once, in less than half of the
-time. So names without linkage must differ within a library, and a source says `using namespace` within its own namespace only.
+need too. A unit includes up to _MAX_FILES sources of one library or test: what they share is compiled once, in less than half of
+the time. So names without linkage must differ within it, and a source says `using namespace` within its own namespace only.
 """
 
 _MAX_FILES = 8  # an edit compiles all of a unit again
@@ -45,3 +45,7 @@ def cc_library(name, srcs = [], deps = [], **others):
 def cc_binary(name, srcs = [], deps = [], **others):
     srcs, sources = _make_units(name, srcs)
     native.cc_binary(name = name, srcs = srcs, deps = deps + sources, **others)
+
+def cc_test(name, srcs = [], deps = [], **others):
+    srcs, sources = _make_units(name, srcs)
+    native.cc_test(name = name, srcs = srcs, deps = deps + sources, **others)

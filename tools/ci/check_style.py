@@ -131,6 +131,17 @@ def is_of_layer(node):
     return isinstance(node, ast.Call) or bool(name and TENSORS_OF_LAYERS.fullmatch(name))
 
 
+def without_target(tests):
+    """Tests that no BUILD file names, which nobody runs."""
+    for path in tests:
+        folder, file = os.path.split(path)
+        while not os.path.exists(f"{folder}/BUILD.bazel"):
+            folder = os.path.dirname(folder)
+        name = os.path.splitext(file)[0].removesuffix("_test")
+        if not any(re.search(rf"\b{name}(_test)?\b", line) for line in read(f"{folder}/BUILD.bazel")):
+            yield f"{path}: no target of {folder}/BUILD.bazel names it"
+
+
 def unformatted(sources):
     def check(files):
         run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", *files], stderr=subprocess.PIPE, text=True)
@@ -154,6 +165,7 @@ def main():
         forbidden_includes(code),
         left_undone(everything),
         stray_writes(tracked("ops/torch/*.py")),
+        without_target(tracked("tests/*_test.cc", "tests/*_test.py")),
         unformatted(code),
     ]
     passed = failed = 0

@@ -9,7 +9,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr const char* kTrain = "graphs/moe_ffn/train.json";
+constexpr const char* kTrainGraph = "graphs/moe_ffn/train.json";
 
 Target cpu() {
   const std::vector<std::string> folders = {"targets"};
@@ -25,7 +25,7 @@ CompileOptions layer(int64_t tokens) {
 }
 
 Compiled compiled(const Target& target, const CompileOptions& options) {
-  Expected<Compiled> result = compileWithReport(kTrain, target, options);
+  Expected<Compiled> result = compileWithReport(kTrainGraph, target, options);
   if (!result) FAIL(result.error().message);
   return std::move(*result);
 }
@@ -102,7 +102,7 @@ TEST_CASE("shares of other experts than the graph has are an error") {
   CompileOptions options = layer(512);
   options.expect.name = "shares.json";
   options.expect.shares = {1, 2, 3};
-  const Expected<Compiled> result = compileWithReport(kTrain, cpu(), options);
+  const Expected<Compiled> result = compileWithReport(kTrainGraph, cpu(), options);
   REQUIRE(!result);
   CHECK_THAT(result.error().message,
              Contains("shares.json: error: has shares of 3 experts, but the graph has 16"));

@@ -8,6 +8,7 @@
 
 #include "tests/testing/moe_program.h"
 #include "tests/testing/small_target.h"
+#include "tests/testing/test_files.h"
 
 namespace sluice {
 namespace {
@@ -22,15 +23,6 @@ CompileOptions setsFor(const MoeShape& shape) {
       {"ep", shape.ranks},      {"experts", shape.experts},           {"top_k", shape.topK},
       {"hidden", shape.hidden}, {"intermediate", shape.intermediate}, {"max_tokens", shape.maxTokens}};
   return options;
-}
-
-std::string temporary(const std::string& name) {
-  return std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
-}
-
-std::string writeFile(const std::string& name, const std::string& content) {
-  std::ofstream(temporary(name)) << content;
-  return temporary(name);
 }
 
 const Family* find(const TaskProgram& program, const Family& like) {

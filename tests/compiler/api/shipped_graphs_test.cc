@@ -10,6 +10,7 @@
 #include "compiler/dialect/moe.h"
 #include "compiler/report/memory_report.h"
 #include "runtime/program/text.h"
+#include "tests/testing/test_files.h"
 
 namespace sluice {
 namespace {
@@ -52,15 +53,6 @@ std::vector<Shipped> shippedGraphs() {
       graphs.push_back({graph.path, graph.trained, graph.trained ? "silu" : "relu2"});
   REQUIRE(graphs.size() > 20);
   return graphs;
-}
-
-std::string temporary(const std::string& name) {
-  return std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
-}
-
-std::string writeFile(const std::string& name, const std::string& content) {
-  std::ofstream(temporary(name)) << content;
-  return temporary(name);
 }
 
 // The graph with each option for what is kept, fused or not.

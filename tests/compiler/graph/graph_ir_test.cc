@@ -17,13 +17,13 @@ using testing::errorAtText;
 using testing::errorOf;
 using testing::smallGraph;
 
-std::string irOfFile(const std::string& name) {
+std::string irOnFourRanks(const std::string& name) {
   const std::array<std::pair<std::string, int64_t>, 1> sets = {{{"ep", 4}}};
   return testing::irOfFile(name, {sets});
 }
 
 TEST_CASE("the training graph is read with all its parts") {
-  const std::string text = irOfFile("train.json");
+  const std::string text = irOnFourRanks("train.json");
   for (const char* line : {
            "moe.graph @moe_ffn_train ranks = 4 experts = 64 top_k = 8 max_tokens = 4096 symbols {ep = 4 : "
            "i64,",
@@ -65,7 +65,7 @@ TEST_CASE("what is read parses again to the same") {
   for (const char* name : {"forward.json", "backward.json", "train.json", "shared_expert.json", "lora.json",
                            "two_gmms.json", "biased.json"}) {
     INFO(name);
-    expectParsesAgain(irOfFile(name));
+    expectParsesAgain(irOnFourRanks(name));
   }
   const std::array halves = {std::pair<std::string, int64_t>("tp", 2)};
   for (const char* name : {"column_parallel", "column_parallel_bias", "row_parallel", "row_parallel_bias"}) {

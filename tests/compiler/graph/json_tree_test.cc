@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-std::string errorOf(std::string_view text) {
+std::string treeError(std::string_view text) {
   const Expected<JsonValue> tree = parseJson(text, "f");
   return tree ? "no error" : tree.error().message;
 }
@@ -58,34 +58,34 @@ TEST_CASE("kinds of values are told apart") {
 }
 
 TEST_CASE("syntax errors name the place where the parser stopped") {
-  CHECK(errorOf("").starts_with("f:1:1: error: "));
-  CHECK(errorOf("{\n  \"a\": 1,\n}").starts_with("f:3:1: error: "));
-  CHECK(errorOf("[1, 2").starts_with("f:1:6: error: "));
-  CHECK(errorOf("[1] x").starts_with("f:1:5: error: "));
-  CHECK(errorOf("[\"\x01\"]").starts_with("f:1:3: error: "));
-  CHECK(errorOf("[\"\xff\"]").starts_with("f:1:3: error: "));
-  CHECK(errorOf("[1e999]").find("error: number overflow parsing '1e999'") != std::string::npos);
+  CHECK(treeError("").starts_with("f:1:1: error: "));
+  CHECK(treeError("{\n  \"a\": 1,\n}").starts_with("f:3:1: error: "));
+  CHECK(treeError("[1, 2").starts_with("f:1:6: error: "));
+  CHECK(treeError("[1] x").starts_with("f:1:5: error: "));
+  CHECK(treeError("[\"\x01\"]").starts_with("f:1:3: error: "));
+  CHECK(treeError("[\"\xff\"]").starts_with("f:1:3: error: "));
+  CHECK(treeError("[1e999]").find("error: number overflow parsing '1e999'") != std::string::npos);
 }
 
 TEST_CASE("messages are one line of plain characters") {
-  const std::string message = errorOf("[\"\n\xff\x80\"]");
+  const std::string message = treeError("[\"\n\xff\x80\"]");
   CHECK(message.find_first_of("\n\xff\x80") == std::string::npos);
 }
 
 TEST_CASE("a field given twice is an error at the second") {
-  CHECK(errorOf("{\"a\": 1,\n \"a\": 2}") == "f:2:2: error: field 'a' is given twice, first in line 1");
+  CHECK(treeError("{\"a\": 1,\n \"a\": 2}") == "f:2:2: error: field 'a' is given twice, first in line 1");
 }
 
 TEST_CASE("numbers outside of 64 bits are errors") {
-  CHECK(errorOf("[9223372036854775808]") == "f:1:2: error: number 9223372036854775808 is out of range");
-  CHECK(errorOf("[9223372036854775807, -9223372036854775808]") == "no error");
+  CHECK(treeError("[9223372036854775808]") == "f:1:2: error: number 9223372036854775808 is out of range");
+  CHECK(treeError("[9223372036854775807, -9223372036854775808]") == "no error");
 }
 
 TEST_CASE("deep nesting and huge objects are errors, not crashes") {
-  CHECK(errorOf(std::string(100000, '[')) == "f:1:17: error: nested deeper than 16");
+  CHECK(treeError(std::string(100000, '[')) == "f:1:17: error: nested deeper than 16");
   std::string object = "{";
   for (size_t i = 0; i <= kMaxJsonFields; ++i) object += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":0";
-  CHECK(errorOf(object + "}").find("object has more than 1024 fields") != std::string::npos);
+  CHECK(treeError(object + "}").find("object has more than 1024 fields") != std::string::npos);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ int64_t valueOf(std::string_view text) {
   return value ? *value : -1;
 }
 
-std::string errorOf(std::string_view text) {
+std::string symbolError(std::string_view text) {
   const Expected<int64_t> value = evaluateSize(text, symbols());
   return value ? "no error" : value.error().message;
 }
@@ -32,18 +32,18 @@ TEST_CASE("sizes are numbers, symbols, sums, products and exact quotients") {
 }
 
 TEST_CASE("sizes that are none say why") {
-  CHECK(errorOf("") == "a number or symbol is missing");
-  CHECK(errorOf("2*") == "a number or symbol is missing");
-  CHECK(errorOf("/2") == "a number or symbol is missing");
-  CHECK(errorOf("12a") == "'12a' is not a whole number in range");
-  CHECK(errorOf("99999999999999999999") == "'99999999999999999999' is not a whole number in range");
-  CHECK(errorOf("experts/0") == "division by 0");
-  CHECK(errorOf("experts/7") == "64 is not divisible by 7");
-  CHECK(errorOf("9223372036854775807*2") == "the product is out of range");
-  CHECK(errorOf("9223372036854775807 + 1") == "the sum is out of range");
-  CHECK(errorOf("2+") == "a number or symbol is missing");
-  CHECK(errorOf("2-2") == "'2-2' is not a whole number in range");
-  CHECK(errorOf("k") ==
+  CHECK(symbolError("") == "a number or symbol is missing");
+  CHECK(symbolError("2*") == "a number or symbol is missing");
+  CHECK(symbolError("/2") == "a number or symbol is missing");
+  CHECK(symbolError("12a") == "'12a' is not a whole number in range");
+  CHECK(symbolError("99999999999999999999") == "'99999999999999999999' is not a whole number in range");
+  CHECK(symbolError("experts/0") == "division by 0");
+  CHECK(symbolError("experts/7") == "64 is not divisible by 7");
+  CHECK(symbolError("9223372036854775807*2") == "the product is out of range");
+  CHECK(symbolError("9223372036854775807 + 1") == "the sum is out of range");
+  CHECK(symbolError("2+") == "a number or symbol is missing");
+  CHECK(symbolError("2-2") == "'2-2' is not a whole number in range");
+  CHECK(symbolError("k") ==
         "unknown symbol 'k', the symbols are:\n  ep = 4 (1 to 16): ranks\n  experts = 64 (1 to 256)");
 }
 

@@ -27,7 +27,7 @@ std::string folderWith(const std::string& name, const std::string& content) {
   return folder;
 }
 
-std::string errorOf(const std::string& content) {
+std::string targetError(const std::string& content) {
   const Expected<Target> target = loadTarget(folderWith("bad.json", content) + "/bad.json", {});
   return target ? "loaded" : target.error().message;
 }
@@ -60,7 +60,8 @@ TEST_CASE("ascend910b.json has separate cube and vector cores") {
   CHECK(target->cubeCores == 24);
   CHECK(target->vectorCores == 48);
   CHECK(loadTarget("cpu", folders)->cubeCores == 0);
-  CHECK_THAT(errorOf(damaged("\"unified\"", "\"separate\"")), Contains("'cube_cores' is missing or wrong"));
+  CHECK_THAT(targetError(damaged("\"unified\"", "\"separate\"")),
+             Contains("'cube_cores' is missing or wrong"));
 }
 
 TEST_CASE("every shipped target has rates, and a file without any has none") {
@@ -82,13 +83,13 @@ TEST_CASE("every shipped target has rates, and a file without any has none") {
 }
 
 TEST_CASE("a wrong, missing or unknown rate is named with its file") {
-  CHECK_THAT(errorOf(damaged("\"core_spill\"", "\"spill\"")),
+  CHECK_THAT(targetError(damaged("\"core_spill\"", "\"spill\"")),
              Contains("bad.json: error: unknown 'caches.spill', expected core, core_spill, shared"));
-  CHECK_THAT(errorOf(damaged("\"flops\": ", "\"flops\": -")), Contains("'matrix.gmm.flops'"));
-  CHECK_THAT(errorOf(damaged("\"overlap\": 0.0791", "\"overlap\": 2")), Contains("'memory.overlap'"));
-  CHECK_THAT(errorOf(damaged("\"overlap\": 0.0791", "\"overlap\": \"no\"")), Contains("from 0 to 1"));
-  CHECK_THAT(errorOf(damaged("\"link\"", "\"lines\"")), Contains("unknown 'lines'"));
-  CHECK_THAT(errorOf(damaged("\"windows\": {", "\"windows\": {\"why\": 1,")),
+  CHECK_THAT(targetError(damaged("\"flops\": ", "\"flops\": -")), Contains("'matrix.gmm.flops'"));
+  CHECK_THAT(targetError(damaged("\"overlap\": 0.0791", "\"overlap\": 2")), Contains("'memory.overlap'"));
+  CHECK_THAT(targetError(damaged("\"overlap\": 0.0791", "\"overlap\": \"no\"")), Contains("from 0 to 1"));
+  CHECK_THAT(targetError(damaged("\"link\"", "\"lines\"")), Contains("unknown 'lines'"));
+  CHECK_THAT(targetError(damaged("\"windows\": {", "\"windows\": {\"why\": 1,")),
              Contains("unknown 'windows.why'"));
 }
 
@@ -104,9 +105,9 @@ TEST_CASE("cores that only communicate are those of a target with vector cores")
   const Expected<Target> target = loadTarget(folderWith("twelve.json", with("12")) + "/twelve.json", {});
   if (!target) FAIL(target.error().message);
   CHECK(target->communicationCores == 12);
-  CHECK_THAT(errorOf(with("48")),
+  CHECK_THAT(targetError(with("48")),
              Contains("'communication_cores' is missing or wrong, expected a number from 0 to 47"));
-  CHECK_THAT(errorOf(damaged("\"cores\": {", "\"communication_cores\": {}, \"cores\": {")),
+  CHECK_THAT(targetError(damaged("\"cores\": {", "\"communication_cores\": {}, \"cores\": {")),
              Contains("unknown 'communication_cores'"));
 }
 
@@ -136,7 +137,7 @@ TEST_CASE("native is the model that was measured for a processor, and cpu where 
   CHECK(targetFor("GenuineIntel 6 14", own)->processors.empty());
   CHECK(targetFor("AuthenticAMD 25 17", own)->processors.empty());
   for (const char* wrong : {"\"AuthenticAMD 26\"", "[]", "[26]", "{}"})
-    CHECK_THAT(errorOf(withProcessors(wrong)),
+    CHECK_THAT(targetError(withProcessors(wrong)),
                Contains("'processors' is missing or wrong, expected an array of texts"));
   const std::vector<std::string> broken = {folderWith("mine.json", withProcessors("[]"))};
   CHECK_THAT(targetFor("", broken).error().message, Contains("processors"));
@@ -176,17 +177,17 @@ TEST_CASE("an unknown target lists those there are") {
 }
 
 TEST_CASE("a damaged device model is refused with the field") {
-  CHECK_THAT(errorOf("{"), Contains("bad.json: error: is not a JSON object"));
-  CHECK_THAT(errorOf("[]"), Contains("is not a JSON object"));
-  CHECK_THAT(errorOf("{}"), Contains("'name' is missing or wrong, expected a string"));
-  CHECK_THAT(errorOf(damaged("\"cores\"", "\"kernels\"")), Contains("'cores' is missing or wrong"));
-  CHECK_THAT(errorOf(damaged("\"value\": 8", "\"value\": 0")),
+  CHECK_THAT(targetError("{"), Contains("bad.json: error: is not a JSON object"));
+  CHECK_THAT(targetError("[]"), Contains("is not a JSON object"));
+  CHECK_THAT(targetError("{}"), Contains("'name' is missing or wrong, expected a string"));
+  CHECK_THAT(targetError(damaged("\"cores\"", "\"kernels\"")), Contains("'cores' is missing or wrong"));
+  CHECK_THAT(targetError(damaged("\"value\": 8", "\"value\": 0")),
              Contains("'cores' is missing or wrong, expected a number"));
-  CHECK_THAT(errorOf(damaged("\"value\": 128", "\"value\": 100")), Contains("'slot_rows'"));
-  CHECK_THAT(errorOf(damaged("\"value\": 128", "\"value\": 1e99")), Contains("'slot_rows'"));
-  CHECK_THAT(errorOf(damaged("[256, 256]", "[256]")), Contains("'weight_grad_tile'"));
-  CHECK_THAT(errorOf(damaged("\"unified\"", "\"cube\"")), Contains("'core_kind'"));
-  CHECK_THAT(errorOf(damaged("\"sends\"", "\"sent\"")), Contains("'windows.sends'"));
+  CHECK_THAT(targetError(damaged("\"value\": 128", "\"value\": 100")), Contains("'slot_rows'"));
+  CHECK_THAT(targetError(damaged("\"value\": 128", "\"value\": 1e99")), Contains("'slot_rows'"));
+  CHECK_THAT(targetError(damaged("[256, 256]", "[256]")), Contains("'weight_grad_tile'"));
+  CHECK_THAT(targetError(damaged("\"unified\"", "\"cube\"")), Contains("'core_kind'"));
+  CHECK_THAT(targetError(damaged("\"sends\"", "\"sent\"")), Contains("'windows.sends'"));
 }
 
 }  // namespace

@@ -8,14 +8,11 @@
 namespace sluice::ops {
 namespace {
 
-struct Shape {
-  int32_t rows, n, k;
-};
-
 // The edges of tiles; then more than one block of rows (385), of the sum (1025; with AMX 4161), and of both.
-constexpr Shape kShapes[] = {{1, 1, 1},     {3, 7, 5},     {0, 5, 4},       {5, 0, 3},     {2, 3, 0},
-                             {15, 33, 64},  {16, 64, 65},  {17, 100, 31},   {33, 65, 257}, {130, 16, 1030},
-                             {7, 70, 2049}, {3, 40, 4161}, {385, 18, 1025}, {6, 256, 511}};
+constexpr ProductShape kShapes[] = {{1, 1, 1},       {3, 7, 5},       {0, 5, 4},     {5, 0, 3},
+                                    {2, 3, 0},       {15, 33, 64},    {16, 64, 65},  {17, 100, 31},
+                                    {33, 65, 257},   {130, 16, 1030}, {7, 70, 2049}, {3, 40, 4161},
+                                    {385, 18, 1025}, {6, 256, 511}};
 
 Matrix<int8_t> randomCodes(Random& random, int64_t rows, int64_t cols, int64_t gap = 3) {
   Matrix<int8_t> codes(rows, cols, cols + gap, 99, false);
@@ -49,7 +46,7 @@ void run(const Implementation& by, GmmArgs args, bool packed) {
   by.kernels.gmm(args);
 }
 
-std::vector<int32_t> exactSums(const Shape& s, const Matrix<int8_t>& a, const Matrix<int8_t>& b,
+std::vector<int32_t> exactSums(const ProductShape& s, const Matrix<int8_t>& a, const Matrix<int8_t>& b,
                                bool transposed) {
   std::vector<int32_t> sums;
   for (int32_t r = 0; r < s.rows; ++r)
@@ -76,7 +73,7 @@ void codesReference(const GmmArgs& args, const std::vector<int32_t>& sums, const
 
 TEST_CASE("products of codes have the bits of exact sums, whatever multiplies them") {
   Random random(1);
-  for (const Shape& s : kShapes)
+  for (const ProductShape& s : kShapes)
     for (const bool transposed : {false, true}) {
       const Matrix<int8_t> a = randomCodes(random, s.rows, s.k);
       const Matrix<int8_t> b = transposed ? randomCodes(random, s.n, s.k) : randomCodes(random, s.k, s.n);
@@ -168,7 +165,8 @@ TEST_CASE("a row whose scale is NaN gives NaN, and no other row does") {
 }
 
 // Of blocks of blockRows x blockColumns elements of the weight as it lies, from (2, 3) of that matrix on.
-void checkDecoded(Random& random, const Shape& s, bool transposed, int32_t blockRows, int32_t blockColumns) {
+void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
+                  int32_t blockColumns) {
   const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
   const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
   const Matrix<int8_t> b = randomCodes(random, high, wide);
@@ -209,7 +207,7 @@ void checkDecoded(Random& random, const Shape& s, bool transposed, int32_t block
 
 TEST_CASE("products with codes have the bits of those with the decoded weight, for any blocks of scales") {
   Random random(3);
-  for (const Shape& s : kShapes)
+  for (const ProductShape& s : kShapes)
     for (const bool transposed : {false, true})
       for (const auto& [rows, columns] :
            {std::pair{1, 5000}, {5000, 1}, {32, 1}, {1, 32}, {128, 128}, {3, 5}})

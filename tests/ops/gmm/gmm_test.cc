@@ -8,18 +8,14 @@
 namespace sluice::ops {
 namespace {
 
-struct Shape {
-  int32_t rows, n, k;
-};
-
 struct Case {
-  Shape shape;
+  ProductShape shape;
   bool transposed;
   Bf16Matrix a, b;
   float alpha = 1;
   std::vector<BFloat16> bias;  // empty for none
 
-  Case(Random& random, Shape s, bool transposeB, int64_t gap = 5, int64_t offset = 0)
+  Case(Random& random, ProductShape s, bool transposeB, int64_t gap = 5, int64_t offset = 0)
       : shape(s),
         transposed(transposeB),
         a(randomInput(random, s.rows, s.k, s.k + gap, offset)),
@@ -140,8 +136,8 @@ TEST_CASE("every gmm agrees with the reference where rows, columns and sum take 
 TEST_CASE("a gmm without gaps between its rows reads nothing else") {
   Random random(3);
   for (bool transposed : {false, true})
-    for (Shape shape : {Shape{1, 130, 35}, Shape{2, 64, 8}, Shape{3, 5, 7}, Shape{5, 70, 33},
-                        Shape{16, 801, 15}, Shape{19, 67, 41}})
+    for (ProductShape shape : {ProductShape{1, 130, 35}, ProductShape{2, 64, 8}, ProductShape{3, 5, 7},
+                               ProductShape{5, 70, 33}, ProductShape{16, 801, 15}, ProductShape{19, 67, 41}})
       checkAll(Case(random, shape, transposed, 0, 1));
 }
 
@@ -162,7 +158,8 @@ TEST_CASE("gmm passes NaN and infinities to the elements they belong to and no o
 
 TEST_CASE("every gmm multiplies its sum by alpha before the one rounding") {
   Random random(7);
-  for (Shape shape : {Shape{1, 1, 1}, Shape{17, 31, 33}, Shape{33, 130, 1061}, Shape{5, 7, 0}}) {
+  for (ProductShape shape : {ProductShape{1, 1, 1}, ProductShape{17, 31, 33}, ProductShape{33, 130, 1061},
+                             ProductShape{5, 7, 0}}) {
     Case test(random, shape, shape.rows == 17);
     for (const Implementation& by : implementations()) {
       Bf16Matrix whole = test.output(), half = test.output();

@@ -7,10 +7,6 @@
 namespace sluice::ops {
 namespace {
 
-struct Shape {
-  int32_t rows, n, k;
-};
-
 Matrix<int8_t> randomRows(Random& random, int64_t rows, int64_t k) {
   Matrix<int8_t> codes(rows, k, k + 3, 99, false);
   for (int64_t r = 0; r < rows; ++r)
@@ -60,7 +56,7 @@ class Weight {
   BlockScales scales_;
 };
 
-void run(const Implementation& by, GmmArgs args, bool packed) {
+void runScaled(const Implementation& by, GmmArgs args, bool packed) {
   const ProductTypes types{args.a.type, args.b.type, args.c.type};
   const PackedScales scales{args.transposeB ? args.scaleB.columns : args.scaleB.rows,
                             args.scaleB.zero != nullptr};
@@ -103,7 +99,7 @@ void groupsReference(const GmmArgs& args, const Matrix<int8_t>& a, const Weight&
 }
 
 struct GroupsShape {
-  Shape shape;
+  ProductShape shape;
   int32_t group;
 };
 
@@ -146,7 +142,7 @@ void checkGroups(Random& random, const GroupsShape& of, const Matrix<int8_t>& a,
                    << (packed ? " packed" : ""));
       Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
       args.c = {c.data(), c.ld()};
-      run(by, args, packed);
+      runScaled(by, args, packed);
       CHECK(c.sameBits(want));
       CHECK(c.gapsAreUntouched());
     }
@@ -178,8 +174,8 @@ TEST_CASE("the largest sums of groups are exact") {
     }
 }
 
-void checkDecoded(Random& random, const Shape& s, bool transposed, int32_t blockRows, int32_t blockColumns,
-                  bool hasZeros) {
+void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
+                  int32_t blockColumns, bool hasZeros) {
   const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
   const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
   const Weight weight(random, high, wide, blockRows, blockColumns, hasZeros);
@@ -206,21 +202,22 @@ void checkDecoded(Random& random, const Shape& s, bool transposed, int32_t block
     args.b = {decoded.data(), decoded.ld()};
     args.scaleB = {};
     args.c = {want.data(), want.ld()};
-    run(by, args, false);
+    runScaled(by, args, false);
     args.b = weight.operand();
     args.scaleB = weight.scales();
     args.c = {c.data(), c.ld()};
-    run(by, args, false);
+    runScaled(by, args, false);
     CHECK(c.sameBits(want));
     CHECK(c.gapsAreUntouched());
   }
 }
 
 TEST_CASE("products of bf16 with codes of 4 bits have the bits of those with the decoded weight") {
-  constexpr Shape kShapes[] = {{1, 2, 2},    {3, 8, 6},     {0, 6, 4},     {5, 0, 4},      {2, 4, 0},
-                               {15, 34, 64}, {17, 100, 32}, {33, 66, 258}, {130, 4, 1030}, {3, 34, 2050}};
+  constexpr ProductShape kShapes[] = {{1, 2, 2},      {3, 8, 6},    {0, 6, 4},     {5, 0, 4},
+                                      {2, 4, 0},      {15, 34, 64}, {17, 100, 32}, {33, 66, 258},
+                                      {130, 4, 1030}, {3, 34, 2050}};
   Random random(2);
-  for (const Shape& s : kShapes)
+  for (const ProductShape& s : kShapes)
     for (const bool transposed : {false, true})
       for (const auto& [rows, columns] :
            {std::pair{1, 5000}, {5000, 1}, {32, 1}, {1, 32}, {128, 128}, {3, 5}})

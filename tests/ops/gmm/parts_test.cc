@@ -7,19 +7,15 @@
 namespace sluice::ops {
 namespace {
 
-struct Shape {
-  int32_t rows, n, k;
-};
-
 // The operands of one part.
 struct Part {
   Bf16Matrix b, bias;
   std::unique_ptr<Scratch> packed;
-  Part(Random& random, const Shape& s, bool transposed)
+  Part(Random& random, const ProductShape& s, bool transposed)
       : b(transposed ? randomInput(random, s.n, s.k, s.k + 3) : randomInput(random, s.k, s.n, s.n + 5)),
         bias(randomInput(random, 1, s.n, s.n)) {}
 
-  void pack(const Implementation& by, const Shape& s, bool transposed, Rounding round) {
+  void pack(const Implementation& by, const ProductShape& s, bool transposed, Rounding round) {
     packed = std::make_unique<Scratch>(by.kernels.packedWeightBytes(s.n, s.k));
     by.kernels.packWeight({.b = {b.data(), b.ld()},
                            .n = s.n,
@@ -35,7 +31,7 @@ struct Variant {
   Rounding round = Rounding::kNone;
 };
 
-void checkCase(const Implementation& by, const Shape& s, const Variant& v) {
+void checkCase(const Implementation& by, const ProductShape& s, const Variant& v) {
   INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << (v.transposed ? ", transposed" : "")
                << (v.packed ? ", packed" : "") << (v.biased ? ", biased" : "")
                << (v.gathered ? ", gathered" : "") << (v.round == Rounding::kNone ? "" : ", rounded"));

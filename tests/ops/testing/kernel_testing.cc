@@ -16,7 +16,9 @@ std::vector<Implementation> implementations() {
   for (Isa isa : supportedIsas()) {
     const bool bf16 = isa == Isa::kAvx512Bf16 || isa == Isa::kAmx;
     all.push_back({std::string(isaName(isa)), **kernelsFor(isa), bf16});
+#ifdef SLUICE_TEST_OTHER_WIDTH
     if (isa == Isa::kAvx512Bf16) addProducts("avx512 of the other width", avx512_other_width::products);
+#endif
   }
   addProducts("emulated amx", amx_emulated::products);
   return all;

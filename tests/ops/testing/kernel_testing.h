@@ -15,6 +15,10 @@
 
 namespace sluice::ops {
 
+struct ProductShape {
+  int32_t rows, n, k;
+};
+
 struct Implementation {
   std::string name;
   KernelSet kernels;

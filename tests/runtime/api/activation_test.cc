@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-struct Kind {
+struct Point {
   ops::ActivationKind kind;
   float limit;
   double tolerance;
@@ -24,13 +24,13 @@ double worstError(const LayerData& data) {
 
 TEST_CASE("layers of every activation agree with double precision on every instruction set") {
   // A gate or up that bf16 rounds across the limit changes the slope of its element from 0 to 1 or back.
-  const Kind kinds[] = {
+  const Point points[] = {
       {ops::ActivationKind::kSwigluClamp, 1.5f, 6e-2}, {ops::ActivationKind::kSwigluClamp, 7, 1.2e-2},
       {ops::ActivationKind::kGeglu, 0, 1.2e-2},        {ops::ActivationKind::kReglu, 0, 1.2e-2},
       {ops::ActivationKind::kSquaredReglu, 0, 1.2e-2}, {ops::ActivationKind::kSwigluOai, 7, 1.2e-2},
       {ops::ActivationKind::kSilu, 0, 1.2e-2},         {ops::ActivationKind::kRelu2, 0, 1.2e-2}};
   MoeShape shape{.ranks = 2, .experts = 8, .topK = 3, .hidden = 75, .intermediate = 51, .maxTokens = 90};
-  for (const Kind& k : kinds) {
+  for (const Point& k : points) {
     shape.activation = k.kind, shape.limit = k.limit;
     auto program = Program::fromTaskProgram(buildMoeProgram(shape));
     INFO((program ? "" : program.error().message));

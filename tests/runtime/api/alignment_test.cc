@@ -30,7 +30,7 @@ class Shifted {
   std::vector<std::pair<tools::Tensor*, std::byte*>> views_;
 };
 
-LayerData dataOf(const Program& program) {
+LayerData tensorsOf(const Program& program) {
   return makeLayerData(program.tables(), {.tokens = {.counts = {37}}, .seed = 4});
 }
 
@@ -40,10 +40,10 @@ TEST_CASE("tensors anywhere at a multiple of their elements' size give the bits 
     shape.fused = fused;
     auto program = Program::fromTaskProgram(buildMoeProgram(shape));
     REQUIRE(program.ok());
-    LayerData alone = dataOf(*program);
+    LayerData alone = tensorsOf(*program);
     REQUIRE(runLayer(*program, {.threads = 1}, alone).ok());
     for (const size_t elements : {1, 2, 3, 5, 7, 15}) {
-      LayerData data = dataOf(*program);
+      LayerData data = tensorsOf(*program);
       LocalRanks ranks(1);
       auto context = Context::create(*program, ranks.transport(0), {.threads = 2});
       REQUIRE(context.ok());
@@ -64,7 +64,7 @@ TEST_CASE("tensors anywhere at a multiple of their elements' size give the bits 
 TEST_CASE("a tensor between two elements is refused by name, whichever it is") {
   auto program = Program::fromTaskProgram(buildMoeProgram({}));
   REQUIRE(program.ok());
-  LayerData data = dataOf(*program);
+  LayerData data = tensorsOf(*program);
   LocalRanks ranks(1);
   auto context = Context::create(*program, ranks.transport(0), {.threads = 1});
   REQUIRE(context.ok());

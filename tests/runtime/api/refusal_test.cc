@@ -22,8 +22,6 @@ LayerData dataOf(const Program& program, uint32_t seed = 1) {
   return makeLayerData(program.tables(), {.tokens = {.counts = {30, 21}}, .seed = seed});
 }
 
-std::string messageOf(const Status& status) { return status ? std::string() : status.error().message; }
-
 // The two ways to request a step.
 Status ask(Context& context, bool submits, const std::string& entry, SavedSet set = {}) {
   if (!submits) return context.run(entry, set);

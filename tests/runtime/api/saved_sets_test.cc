@@ -8,12 +8,6 @@
 namespace sluice {
 namespace {
 
-Program programOf(const MoeShape& shape) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
-  REQUIRE(program.ok());
-  return *program;
-}
-
 // Each with its own tokens, routing and tensors.
 std::vector<LayerData> batchesOf(const Program& program, int count) {
   std::vector<LayerData> batches;
@@ -33,7 +27,7 @@ struct Part {
 
 // Batch b uses set b; the last runs are those of the outputs.
 void checkOrder(const MoeShape& shape, ExecutorKind executor, const std::vector<Part>& parts, int count) {
-  const Program program = programOf(shape);
+  const Program program = programOf(buildMoeProgram(shape));
   std::vector<LayerData> batches = batchesOf(program, count);
   const ContextOptions options{.threads = 2, .executor = executor};
   std::vector<uint64_t> alone;
@@ -77,7 +71,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a set whose forward has not run is named, and so is one that there cannot be") {
-  const Program program = programOf({.ranks = 1});
+  const Program program = programOf(buildMoeProgram({.ranks = 1}));
   LocalRanks ranks(1);
   auto context = Context::create(program, ranks.transport(0), {.threads = 1});
   REQUIRE(context.ok());
@@ -97,7 +91,7 @@ TEST_CASE("a set whose forward has not run is named, and so is one that there ca
 }
 
 TEST_CASE("ranks may number their sets differently, but may not take different ones to a step") {
-  const Program program = programOf({.ranks = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   LayerData alone = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   REQUIRE(runLayer(program, {.threads = 1}, alone).ok());
@@ -123,7 +117,7 @@ TEST_CASE("ranks may number their sets differently, but may not take different o
 }
 
 TEST_CASE("the memory of sets is told, and grows with them only") {
-  const Program program = programOf({.ranks = 1});
+  const Program program = programOf(buildMoeProgram({.ranks = 1}));
   LocalRanks ranks(1);
   auto context = Context::create(program, ranks.transport(0), {.threads = 1});
   REQUIRE(context.ok());

@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-Program programOf(int ranks) {
+Program layerOn(int ranks) {
   auto program = Program::fromTaskProgram(buildMoeProgram({.ranks = ranks, .experts = 4}));
   REQUIRE(program.ok());
   return *program;
@@ -24,20 +24,18 @@ std::vector<int64_t> tokensFor(int ranks, int batch) {
   return tokens;
 }
 
-LayerData dataOf(const Program& program, int batch) {
+LayerData batchOf(const Program& program, int batch) {
   return makeLayerData(program.tables(), {.tokens = {.counts = tokensFor(program.ranks(), batch)},
                                           .seed = static_cast<uint32_t>(batch + 1)});
 }
 
-std::string messageOf(const Status& status) { return status ? std::string() : status.error().message; }
-
 TEST_CASE("steps that are submitted run in order, with the tensors bound at that time") {
   for (const int ranks : {1, 2}) {
-    const Program program = programOf(ranks);
+    const Program program = layerOn(ranks);
     std::vector<LayerData> batches, alone;
     for (int batch = 0; batch < 4; ++batch) {
-      batches.push_back(dataOf(program, batch));
-      alone.push_back(dataOf(program, batch));
+      batches.push_back(batchOf(program, batch));
+      alone.push_back(batchOf(program, batch));
       REQUIRE(runLayer(program, {.threads = 1}, alone.back()).ok());
     }
     const auto results = runRanks(program, {.threads = 2}, [&](int rank, Context& context) -> Status {
@@ -66,14 +64,14 @@ TEST_CASE("steps that are submitted run in order, with the tensors bound at that
 }
 
 TEST_CASE("steps of several layers and threads are served in the order of a workspace") {
-  const Program program = programOf(1);
+  const Program program = layerOn(1);
   LocalRanks ranks(1);
   auto workspace = Workspace::create(ranks.transport(0), {.threads = 2});
   REQUIRE(workspace.ok());
-  LayerData alone = dataOf(program, 0);
+  LayerData alone = batchOf(program, 0);
   REQUIRE(runLayer(program, {.threads = 1}, alone).ok());
   std::vector<LayerData> outputs;
-  for (int layer = 0; layer < 3; ++layer) outputs.push_back(dataOf(program, 0));
+  for (int layer = 0; layer < 3; ++layer) outputs.push_back(batchOf(program, 0));
   std::vector<std::string> messages(3);
   std::vector<std::thread> threads;
   for (int layer = 0; layer < 3; ++layer)
@@ -113,8 +111,8 @@ class PostingTransport final : public ForwardingTransport {
 };
 
 TEST_CASE("a step that has not begun is cancelled at once, and fails in its place at the other ranks") {
-  const Program program = programOf(2);
-  LayerData data = dataOf(program, 1), alone = dataOf(program, 1);
+  const Program program = layerOn(2);
+  LayerData data = batchOf(program, 1), alone = batchOf(program, 1);
   REQUIRE(runLayer(program, {.threads = 1}, alone).ok());
   LocalRanks ranks(2);
   std::vector<std::unique_ptr<Context>> contexts;
@@ -144,8 +142,8 @@ TEST_CASE("a step that has not begun is cancelled at once, and fails in its plac
 }
 
 TEST_CASE("a step that runs is aborted at all ranks when it is cancelled") {
-  const Program program = programOf(2);
-  LayerData data = dataOf(program, 1);
+  const Program program = layerOn(2);
+  LayerData data = batchOf(program, 1);
   LocalRanks ranks(2);
   PostingTransport posting(ranks.transport(0));
   auto first = Context::create(program, posting, {.threads = 1});
@@ -165,8 +163,8 @@ TEST_CASE("a step that runs is aborted at all ranks when it is cancelled") {
 }
 
 TEST_CASE("contexts, steps, workspaces and what holds them may end in any order") {
-  const Program program = programOf(1);
-  LayerData data = dataOf(program, 1);
+  const Program program = layerOn(1);
+  LayerData data = batchOf(program, 1);
   for (int order = 0; order < 4; ++order) {
     LocalRanks ranks(1);
     auto workspace = Workspace::create(ranks.transport(0), {.threads = 2});
@@ -196,7 +194,7 @@ TEST_CASE("contexts, steps, workspaces and what holds them may end in any order"
 }
 
 TEST_CASE("a step that cannot be is refused when it is submitted") {
-  const Program program = programOf(1);
+  const Program program = layerOn(1);
   LocalRanks ranks(1);
   auto context = Context::create(program, ranks.transport(0), {.threads = 1});
   REQUIRE(context.ok());

@@ -17,7 +17,7 @@ namespace {
 // Ranks and experts: each with other remainders, and with ranks that own none.
 constexpr std::pair<int, int> kWorlds[] = {{2, 5}, {3, 5}, {4, 5}, {4, 7}, {3, 2}, {4, 1}};
 
-MoeShape shapeOf(int ranks, int experts) {
+MoeShape unevenShape(int ranks, int experts) {
   MoeShape shape = smallShape(ranks);
   shape.experts = experts;
   shape.topK = std::min(experts, 2);
@@ -69,7 +69,7 @@ tools::TensorMap atOneRank(MoeShape shape, const LayerData& data) {
 
 TEST_CASE("experts that ranks do not divide give the bits of one rank that owns them all, on any executor") {
   for (const auto& [ranks, experts] : kWorlds) {
-    const MoeShape plain = shapeOf(ranks, experts);
+    const MoeShape plain = unevenShape(ranks, experts);
     std::vector<MoeShape> shapes(3, plain);
     shapes[1].fused = true;
     shapes[2].groupSlots = 2;
@@ -90,7 +90,7 @@ TEST_CASE("experts that ranks do not divide give the bits of one rank that owns 
 TEST_CASE("every output of uneven experts agrees with double precision, with dense families beside them") {
   for (const auto& [ranks, experts] : kWorlds)
     for (const bool fused : {false, true}) {
-      MoeShape shape = shapeOf(ranks, experts);
+      MoeShape shape = unevenShape(ranks, experts);
       shape.fused = fused;
       const TaskProgram tables = buildWideProgram({.base = shape, .accumulate = fused});
       const Program program = programOf(tables), packed = programOf(packRegions(tables));
@@ -109,7 +109,7 @@ TEST_CASE("every output of uneven experts agrees with double precision, with den
 
 TEST_CASE("the formulas of the layer know who owns which expert") {
   for (const auto& [ranks, experts] : kWorlds) {
-    const Program program = programOf(buildMoeProgram(shapeOf(ranks, experts)));
+    const Program program = programOf(buildMoeProgram(unevenShape(ranks, experts)));
     LayerData data = makeLayerData(program.tables(), {.tokens = {.most = 60}, .seed = 3});
     const Status ran = runLayer(program, {.threads = 2}, data);
     REQUIRE((ran ? "" : ran.error().message) == "");
@@ -121,7 +121,7 @@ TEST_CASE("the formulas of the layer know who owns which expert") {
 }
 
 TEST_CASE("steps of other sizes follow each other, with memory that other ranks cannot write to directly") {
-  const Program program = programOf(buildMoeProgram(shapeOf(3, 5)));
+  const Program program = programOf(buildMoeProgram(unevenShape(3, 5)));
   std::vector<std::unique_ptr<FaultyTransport>> wrapped(3);
   const auto hide = [&](int rank, Transport& real) -> Transport& {
     wrapped[rank] =
@@ -151,7 +151,7 @@ TEST_CASE("steps of other sizes follow each other, with memory that other ranks 
 }
 
 TEST_CASE("a tensor of experts has as many as the rank that binds it owns") {
-  const Program program = programOf(buildMoeProgram(shapeOf(2, 5)));
+  const Program program = programOf(buildMoeProgram(unevenShape(2, 5)));
   LayerData data = dataFor(program, {{4, 4}, DataRouting::kUniform, 1});
   const auto bindOther = [&](int rank, Context& context) {
     return context.bind("down_weight", viewOf(data.inputs[1 - rank].at("down_weight")));

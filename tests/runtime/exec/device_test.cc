@@ -15,7 +15,7 @@ namespace {
 
 const EntryId kForward{0}, kBackward{1};
 
-TaskProgram programOf(int ranks) {
+TaskProgram tablesFor(int ranks) {
   return buildMoeProgram({.ranks = ranks, .experts = 3 * ranks, .topK = 2, .maxTokens = 50, .cores = 3});
 }
 
@@ -93,7 +93,7 @@ int64_t runRound(std::vector<std::unique_ptr<SimulatedRank>>& ranks) {
 
 TEST_CASE("ranks without transport, threads and memory run all tasks of a step") {
   for (const int count : {1, 2, 5}) {
-    const Plan plan = Plan::make(*verify(programOf(count)));
+    const Plan plan = Plan::make(*verify(tablesFor(count)));
     const int32_t experts = plan.program().experts;
     std::vector<std::unique_ptr<SimulatedRank>> ranks;
     std::vector<int32_t> counts(static_cast<size_t>(count) * experts);
@@ -223,7 +223,7 @@ std::vector<std::string> runSteps(const TaskProgram& program, Transport& transpo
 
 TEST_CASE(
     "a step runs on a device that computes nothing, and takes place nowhere where one device refuses it") {
-  const TaskProgram program = programOf(2);
+  const TaskProgram program = tablesFor(2);
   InProcessGroup group(2);
   std::vector<std::string> ends[2];
   std::thread other([&] { ends[1] = runSteps(program, group.transport(1), {"", "no descriptor left", ""}); });

@@ -54,7 +54,7 @@ Heard exchange(const TaskProgram& program, const std::vector<Said>& said) {
 
 TaskProgram program() { return buildMoeProgram({.ranks = 2, .experts = 4, .topK = 2, .maxTokens = 50}); }
 
-const EntryId kForward{0}, kBackward{1};
+const EntryId kFirst{0}, kSecond{1};
 
 StepOffer offer(EntryId entry, int64_t tokens, uint64_t routing = 0) {
   StepOffer offer;
@@ -65,12 +65,12 @@ StepOffer offer(EntryId entry, int64_t tokens, uint64_t routing = 0) {
   return offer;
 }
 
-Said good() { return {offer(kForward, 10), {10, 4, 3, 3}, 5}; }
+Said good() { return {offer(kFirst, 10), {10, 4, 3, 3}, 5}; }
 
 std::vector<std::string> both(const std::string& message) { return {message, message}; }
 
 TEST_CASE("counts of all ranks are everywhere, with the same digest") {
-  const Heard heard = exchange(program(), {good(), {offer(kForward, 0), {0, 0, 0, 0}}});
+  const Heard heard = exchange(program(), {good(), {offer(kFirst, 0), {0, 0, 0, 0}}});
   CHECK(heard.messages == both(""));
   for (const auto& all : heard.all) CHECK(all == std::vector<int32_t>{10, 4, 3, 3, 0, 0, 0, 0});
   CHECK(heard.digests[0] == heard.digests[1]);
@@ -84,12 +84,12 @@ TEST_CASE("a rank that cannot run the step, runs another entry, or follows anoth
   CHECK(heard.messages == both("rank 1: the cat sat on it"));
   CHECK_FALSE(heard.aborted);
 
-  heard = exchange(program(), {good(), {offer(kBackward, 10), {10, 4, 3, 3}}});
+  heard = exchange(program(), {good(), {offer(kSecond, 10), {10, 4, 3, 3}}});
   CHECK(heard.messages == both("rank 1 runs entry 'backward', but rank 0 runs entry 'forward'"));
   CHECK_FALSE(heard.aborted);
 
-  heard = exchange(program(),
-                   {{offer(kBackward, 10, 5), {0, 0, 0, 0}}, {offer(kBackward, 10, 0xabc), {0, 0, 0, 0}}});
+  heard =
+      exchange(program(), {{offer(kSecond, 10, 5), {0, 0, 0, 0}}, {offer(kSecond, 10, 0xabc), {0, 0, 0, 0}}});
   CHECK(heard.messages == both("rank 1 runs entry 'backward' after another routing than rank 0: counts and "
                                "step have digest 0000000000000abc, but 0000000000000005 at rank 0"));
   CHECK_FALSE(heard.aborted);
@@ -98,7 +98,7 @@ TEST_CASE("a rank that cannot run the step, runs another entry, or follows anoth
 TEST_CASE("counts that no rank can have are refused before anything is sent by them") {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   const auto heardOf = [](int64_t tokens, std::vector<int32_t> counts) {
-    return exchange(program(), {good(), {offer(kForward, tokens), std::move(counts)}});
+    return exchange(program(), {good(), {offer(kFirst, tokens), std::move(counts)}});
   };
   const auto check = [&](int64_t tokens, std::vector<int32_t> counts, const std::string& message) {
     const Heard heard = heardOf(tokens, std::move(counts));
@@ -119,19 +119,19 @@ TEST_CASE("ranks of a group that must have the same tokens are refused if they h
   TaskProgram same = buildMoeProgram({.ranks = 4, .experts = 4, .topK = 2, .maxTokens = 50});
   same.mesh = {2, 2, TokenHolders::kSame};
   const auto check = [&](const Said& last, const std::string& message) {
-    const Said other{offer(kForward, 20), {10, 10, 10, 10}, 6};  // another group may have others
+    const Said other{offer(kFirst, 20), {10, 10, 10, 10}, 6};  // another group may have others
     const Heard heard = exchange(same, {other, other, good(), last});
     CHECK(heard.messages == std::vector<std::string>(4, message));
     CHECK_FALSE(heard.aborted);
   };
   check(good(), "");
   const std::string first = ", but rank 2 of its group, which must have the same tokens, has ";
-  check({offer(kForward, 11), {10, 4, 3, 3}, 5}, "rank 3 has 11 tokens" + first + "10");
-  check({offer(kForward, 10), {10, 4, 4, 2}, 5}, "rank 3 has 4 tokens for expert 2" + first + "3");
-  check({offer(kForward, 10), {10, 4, 3, 3}, uint64_t{5} << 32},
+  check({offer(kFirst, 11), {10, 4, 3, 3}, 5}, "rank 3 has 11 tokens" + first + "10");
+  check({offer(kFirst, 10), {10, 4, 4, 2}, 5}, "rank 3 has 4 tokens for expert 2" + first + "3");
+  check({offer(kFirst, 10), {10, 4, 3, 3}, uint64_t{5} << 32},
         "rank 3 has other expert ids for its tokens" + first + "the same counts");
   same.mesh.tokens = TokenHolders::kOwn;
-  check({offer(kForward, 11), {10, 4, 3, 4}, 4}, "");
+  check({offer(kFirst, 11), {10, 4, 3, 4}, 4}, "");
 }
 
 TEST_CASE("a rank that is at another step, or runs another context, stops all ranks with both named") {
@@ -167,7 +167,7 @@ TEST_CASE("what a rank refuses is said rather than what it does differently, and
 }
 
 TEST_CASE("an entry that uses an earlier routing posts counts that nobody looks at") {
-  const Said said{offer(kBackward, 10, 7), {-5, 1000, 0, 0}};
+  const Said said{offer(kSecond, 10, 7), {-5, 1000, 0, 0}};
   CHECK(exchange(program(), {said, said}).messages == both(""));
 }
 

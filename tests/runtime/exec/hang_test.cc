@@ -18,12 +18,6 @@
 namespace sluice {
 namespace {
 
-Program programOf(const MoeShape& shape) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
-  REQUIRE(program);
-  return std::move(*program);
-}
-
 struct FailedRanks {
   std::vector<Status> results;
   std::vector<Trace> traces;
@@ -69,7 +63,8 @@ Id find(const std::vector<T>& all, const std::string& name) {
 constexpr double kLimit = 0.3;
 
 TEST_CASE("of a lost message every rank records what it waited for, and from whom") {
-  const Program program = programOf({.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32});
+  const Program program =
+      programOf(buildMoeProgram({.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32}));
   const TaskProgram& tables = program.tables();
   LayerData data = makeLayerData(tables, {.tokens = {.counts = {5, 6, 7}}});
   const auto arrived = find<EventId>(tables.events, "rows_arrived");
@@ -141,7 +136,7 @@ int countOf(const std::string& text, const std::string& part) {
 TEST_CASE("each rank writes the step that failed, and no earlier one, to its file, which its error names") {
   const Expected<ScratchFolder> folder = ScratchFolder::create("hang-test");
   REQUIRE(folder);
-  const Program program = programOf({.ranks = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   const std::string pattern = folder->path() + "/hang-{rank}.json";
   std::atomic<bool> loses{false};
@@ -188,7 +183,7 @@ TEST_CASE("each rank writes the step that failed, and no earlier one, to its fil
 }
 
 TEST_CASE("a file that cannot be written, or that ranks would share, is said") {
-  const Program program = programOf({.ranks = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   const auto failing = [&](const std::string& pattern) {
     const auto results = runRanks(program, {.threads = 1, .timeoutSeconds = kLimit, .onHang = pattern},
@@ -213,7 +208,7 @@ TEST_CASE("a file that cannot be written, or that ranks would share, is said") {
 }
 
 TEST_CASE("nobody owes a signal that was lost at its own rank") {
-  const Program program = programOf({.ranks = 1, .experts = 1, .topK = 1, .cores = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 1, .experts = 1, .topK = 1, .cores = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {10}}});
   int signals = 0;
   const FailedRanks ranks =
@@ -230,7 +225,7 @@ TEST_CASE("nobody owes a signal that was lost at its own rank") {
 }
 
 TEST_CASE("a run that waits for a rank that does not come is recorded without tasks") {
-  const Program program = programOf({.ranks = 2});
+  const Program program = programOf(buildMoeProgram({.ranks = 2}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 30}}});
   Trace trace;
   const auto results =
@@ -255,7 +250,7 @@ TEST_CASE("a run that waits for a rank that does not come is recorded without ta
 }
 
 TEST_CASE("a refused run leaves nothing, and the next one is recorded as always") {
-  const Program program = programOf({.ranks = 1});
+  const Program program = programOf(buildMoeProgram({.ranks = 1}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20}}});
   const auto results = runRanks(program, {.threads = 1}, [&](int rank, Context& context) -> Status {
     context.startTrace();

@@ -13,12 +13,6 @@
 namespace sluice {
 namespace {
 
-Program programOf(const MoeShape& shape) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
 struct Traced {
   std::vector<Trace> ranks;
   std::vector<int64_t> tasks;  // as counted by the last run of each rank
@@ -55,7 +49,7 @@ constexpr size_t kMany = size_t{1} << 20;
 constexpr MoeShape kShape{.ranks = 2, .experts = 4, .topK = 2, .maxTokens = 90, .cores = 3};
 
 TEST_CASE("a trace has every task of the run once") {
-  const Program program = programOf(kShape);
+  const Program program = programOf(buildMoeProgram(kShape));
   for (const ContextOptions& options :
        {ContextOptions{.threads = 1}, {.threads = 2}, {.threads = 3}, {.executor = ExecutorKind::kSerial}}) {
     const Traced traced = traceForward(program, options, kMany);
@@ -71,7 +65,7 @@ TEST_CASE("a trace has every task of the run once") {
 }
 
 TEST_CASE("spans of a worker do not overlap, and fill its run") {
-  const Program program = programOf(kShape);
+  const Program program = programOf(buildMoeProgram(kShape));
   const Traced traced = traceForward(program, {.threads = 2}, kMany, 3);
   for (const Trace& trace : traced.ranks) {
     const auto runs = ofKind(trace, SpanKind::kRun);
@@ -95,7 +89,7 @@ TEST_CASE("spans of a worker do not overlap, and fill its run") {
 }
 
 TEST_CASE("a wait is followed by the task that came, and names an event of it") {
-  const Program program = programOf(kShape);
+  const Program program = programOf(buildMoeProgram(kShape));
   const TaskProgram& tables = program.tables();
   const std::vector<ContextOptions> all = {{.threads = 2}, {.executor = ExecutorKind::kSerial}};
   for (const ContextOptions& options : all) {
@@ -124,7 +118,7 @@ TEST_CASE("a wait is followed by the task that came, and names an event of it") 
 }
 
 TEST_CASE("a run holds its bind, and that its exchange") {
-  const Traced traced = traceForward(programOf(kShape), {.threads = 1}, kMany);
+  const Traced traced = traceForward(programOf(buildMoeProgram(kShape)), {.threads = 1}, kMany);
   for (const Trace& trace : traced.ranks) {
     const auto run = ofKind(trace, SpanKind::kRun), bind = ofKind(trace, SpanKind::kBind),
                exchange = ofKind(trace, SpanKind::kExchange);
@@ -138,7 +132,7 @@ TEST_CASE("a run holds its bind, and that its exchange") {
 }
 
 TEST_CASE("tasks of a slot have its rows") {
-  const Program program = programOf({.ranks = 1, .experts = 2, .topK = 1, .maxTokens = 90});
+  const Program program = programOf(buildMoeProgram({.ranks = 1, .experts = 2, .topK = 1, .maxTokens = 90}));
   const Traced traced = traceForward(program, {.threads = 1}, kMany);
   std::map<uint32_t, int64_t> rows;  // by family, of tile 0
   for (const TraceSpan& task : ofKind(traced.ranks[0], SpanKind::kTask))
@@ -149,7 +143,7 @@ TEST_CASE("tasks of a slot have its rows") {
 }
 
 TEST_CASE("a full recording drops its oldest spans and counts them") {
-  const Program program = programOf({.ranks = 1, .experts = 2, .topK = 1, .maxTokens = 90});
+  const Program program = programOf(buildMoeProgram({.ranks = 1, .experts = 2, .topK = 1, .maxTokens = 90}));
   const Traced all = traceForward(program, {.threads = 1}, kMany, 2);
   const Traced some = traceForward(program, {.threads = 1}, 10, 2);
   const auto ofWorker = [](const Trace& trace) {
@@ -206,7 +200,7 @@ TEST_CASE("a ring that grows keeps its spans in order") {
 }
 
 TEST_CASE("what is not recorded leaves no spans") {
-  const Program program = programOf({.ranks = 1});
+  const Program program = programOf(buildMoeProgram({.ranks = 1}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20}}});
   const auto results = runRanks(program, {.threads = 1}, [&](int rank, Context& context) -> Status {
     if (Status bound = bindAll(data, rank, context); !bound) return bound;

@@ -13,12 +13,6 @@ namespace {
 using tools::InputsSpec;
 using tools::RoutingKind;
 
-Program programOf(const MoeShape& shape) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
 constexpr MoeShape kThreeRanks{
     .ranks = 3, .experts = 9, .topK = 2, .hidden = 40, .intermediate = 28, .maxTokens = 90, .cores = 3};
 
@@ -29,7 +23,7 @@ bool isAll(const tools::Tensor& y, uint8_t byte) {
 }
 
 TEST_CASE("runs of part of the work have all tasks and end, and leave the next run of all of it right") {
-  const Program program = programOf(kThreeRanks);
+  const Program program = programOf(buildMoeProgram(kThreeRanks));
   for (const RoutingKind kind : {RoutingKind::kZipf, RoutingKind::kOneHot, RoutingKind::kMasked})
     for (const ExecutorKind executor : {ExecutorKind::kParallel, ExecutorKind::kSerial}) {
       const InputsSpec spec{.tokens = {.counts = {90, 0, 31}}, .routing = {kind, 1.3}, .seed = 3};
@@ -62,7 +56,7 @@ TEST_CASE("runs of part of the work have all tasks and end, and leave the next r
 }
 
 TEST_CASE("communication alone computes nothing, and computation alone copies no rows to any rank") {
-  const Program program = programOf(kThreeRanks);
+  const Program program = programOf(buildMoeProgram(kThreeRanks));
   const InputsSpec spec{.tokens = {.counts = {90, 12, 31}}, .routing = {RoutingKind::kUniform}, .seed = 3};
   LayerData data = makeLayerData(program.tables(), spec);
   REQUIRE(runLayer(program, {.threads = 2, .work = WorkKind::kCommunication}, data, {"forward"}).ok());
@@ -73,7 +67,7 @@ TEST_CASE("communication alone computes nothing, and computation alone copies no
 }
 
 TEST_CASE("the traffic of a step is what its tokens send to experts of other ranks, and what comes back") {
-  const Program program = programOf(kThreeRanks);
+  const Program program = programOf(buildMoeProgram(kThreeRanks));
   const InputsSpec spec{.tokens = {.counts = {90, 12, 31}}, .routing = {RoutingKind::kZipf, 1.3}, .seed = 3};
   LayerData data = makeLayerData(program.tables(), spec);
   int64_t away = 0;
@@ -106,7 +100,7 @@ TEST_CASE("the traffic of a step is what its tokens send to experts of other ran
 }
 
 TEST_CASE("one rank sends nothing to others") {
-  const Program program = programOf({.ranks = 1});
+  const Program program = programOf(buildMoeProgram({.ranks = 1}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20}}});
   Traffic traffic{1, 1, 1};
   const auto body = [&](int rank, Context& context) -> Status {

@@ -14,12 +14,6 @@ namespace {
 using Catch::Matchers::Contains;
 using Catch::Matchers::Matches;
 
-Program programOf(const MoeShape& shape) {
-  auto program = Program::fromTaskProgram(buildMoeProgram(shape));
-  if (!program) FAIL(program.error().message);
-  return std::move(*program);
-}
-
 const MoeShape kShape{.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32};
 
 // The messages of each rank for `forward`, and for `forward` once more.
@@ -27,7 +21,7 @@ struct Messages {
   std::vector<std::string> first, second;
 };
 Messages runForward(const std::function<Transport&(int rank)>& transport, const ContextOptions& options) {
-  const Program program = programOf(kShape);
+  const Program program = programOf(buildMoeProgram(kShape));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {5, 6, 7}}});
   Messages messages{std::vector<std::string>(3), std::vector<std::string>(3)};
   std::vector<std::thread> threads;
@@ -141,7 +135,7 @@ class EarlyLeaver final : public ForwardingTransport {
 };
 
 TEST_CASE("a rank that left after it sent its rows is no fault") {
-  const Program program = programOf({.ranks = 3, .experts = 3, .topK = 1});
+  const Program program = programOf(buildMoeProgram({.ranks = 3, .experts = 3, .topK = 1}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {20, 20, 0}}});
   // no token, and no token goes there: rank 2 owes nothing but its counts
   for (int rank : {0, 1})

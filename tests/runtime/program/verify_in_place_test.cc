@@ -12,14 +12,14 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-Family& familyOf(TaskProgram& program, uint32_t entry, const std::string& name) {
+Family& familyNamed(TaskProgram& program, uint32_t entry, const std::string& name) {
   return *std::find_if(program.families.begin(), program.families.end(), [&](const Family& family) {
     return family.entry.value == entry && family.name == name;
   });
 }
 
 // The message of verify() after a change, or "accepted".
-std::string refusal(const std::function<void(TaskProgram&)>& change) {
+std::string refusalInPlace(const std::function<void(TaskProgram&)>& change) {
   TaskProgram program = buildMoeProgram({.inPlace = true});
   change(program);
   const auto verified = verify(program);
@@ -38,20 +38,21 @@ TEST_CASE("programs of one rank that copy no rows verify") {
 }
 
 TEST_CASE("rows of other ranks are not read where they are") {
-  CHECK_THAT(refusal([](TaskProgram& p) { p.mesh.ep = 2; }),
+  CHECK_THAT(refusalInPlace([](TaskProgram& p) { p.mesh.ep = 2; }),
              Contains("family 'up_proj' of entry 'forward': operand 'a' is buffer 'x' BF16 [T, 32], expected "
                       "BF16 [R, 32]"));
 }
 
 TEST_CASE("rows that are rounded are not gathered") {
-  CHECK_THAT(refusal([](TaskProgram& p) { familyOf(p, 0, "up_proj").tiling.roundA = Rounding::kMxE4m3; }),
-             Contains("operand 'a' is buffer 'x' BF16 [T, 32], expected BF16 [R, 32]"));
+  CHECK_THAT(
+      refusalInPlace([](TaskProgram& p) { familyNamed(p, 0, "up_proj").tiling.roundA = Rounding::kMxE4m3; }),
+      Contains("operand 'a' is buffer 'x' BF16 [T, 32], expected BF16 [R, 32]"));
 }
 
 TEST_CASE("a sum waits for all slots of the rows that it reads") {
-  CHECK_THAT(refusal([](TaskProgram& p) { familyOf(p, 0, "combine.sum").waits.clear(); }),
+  CHECK_THAT(refusalInPlace([](TaskProgram& p) { familyNamed(p, 0, "combine.sum").waits.clear(); }),
              Contains("combine.sum") && Contains("down_out"));
-  CHECK_THAT(refusal([](TaskProgram& p) {
+  CHECK_THAT(refusalInPlace([](TaskProgram& p) {
                for (EventArray& event : p.events)
                  if (event.rule == ThresholdRule::kSlotsOfRows) --event.factor;
              }),
@@ -59,8 +60,8 @@ TEST_CASE("a sum waits for all slots of the rows that it reads") {
 }
 
 TEST_CASE("a dispatch sends something") {
-  CHECK_THAT(refusal([](TaskProgram& p) {
-               Family& dispatch = familyOf(p, 1, "dispatch");
+  CHECK_THAT(refusalInPlace([](TaskProgram& p) {
+               Family& dispatch = familyNamed(p, 1, "dispatch");
                dispatch.reads.clear();
                dispatch.writes.clear();
              }),

@@ -9,13 +9,13 @@
 namespace sluice::tools {
 namespace {
 
-using Shape = std::vector<int64_t>;
+using Sizes = std::vector<int64_t>;
 
 constexpr Sharding kAll[] = {Sharding::kWhole,      Sharding::kColumns, Sharding::kGateUpColumns,
                              Sharding::kGateUpRows, Sharding::kRows,    Sharding::kPartial};
 
 // Elements 1, 2, 3, ...
-Tensor counted(DType type, const Shape& shape) {
+Tensor counted(DType type, const Sizes& shape) {
   Tensor tensor(type, shape);
   for (int64_t i = 0; i < tensor.elements(); ++i)
     setElement(type, tensor.data(), i, static_cast<float>(i + 1));
@@ -26,7 +26,7 @@ std::vector<float> elements(const Tensor& tensor) {
   return {tensor.as<float>(), tensor.as<float>() + tensor.elements()};
 }
 
-std::vector<float> partOf(const Shape& whole, Sharding sharding, int tp, int part) {
+std::vector<float> partOf(const Sizes& whole, Sharding sharding, int tp, int part) {
   return elements(cutPart(counted(DType::kF32, whole), sharding, tp, part));
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("parts put together are the whole tensor, for every sharding, type and
   for (Sharding sharding : kAll)
     for (DType type : {DType::kF32, DType::kBF16})
       for (int tp : {1, 2, 3, 4})
-        for (const Shape& shape : {Shape{3, 24, 24}, {1, 24, 48}, {0, 24, 24}, {5, 24, 0}, {24, 24}}) {
+        for (const Sizes& shape : {Sizes{3, 24, 24}, {1, 24, 48}, {0, 24, 24}, {5, 24, 0}, {24, 24}}) {
           const Tensor whole = counted(type, shape);
           std::vector<Tensor> parts;
           for (int part = 0; part < tp; ++part) parts.push_back(cutPart(whole, sharding, tp, part));

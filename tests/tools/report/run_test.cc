@@ -16,11 +16,11 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr int kRanks = 2;
+constexpr int kTwoRanks = 2;
 
 // Rank 0 has all tokens; rows of two experts of each rank.
 std::vector<TestRouting> uneven() {
-  std::vector<TestRouting> ranks(kRanks);
+  std::vector<TestRouting> ranks(kTwoRanks);
   ranks[0].tokens = 64;
   for (int t = 0; t < 64; ++t) ranks[0].ids.insert(ranks[0].ids.end(), {t % 2, 2 + t % 2});
   return ranks;
@@ -28,7 +28,7 @@ std::vector<TestRouting> uneven() {
 
 // Each task takes 1 us and 10 ns per element copied; a byte on the link takes 1 ns.
 ReportSource simulated() {
-  const Plan plan = planOf(buildMoeProgram({.ranks = kRanks, .experts = 4, .topK = 2, .maxTokens = 64}));
+  const Plan plan = planOf(buildMoeProgram({.ranks = kTwoRanks, .experts = 4, .topK = 2, .maxTokens = 64}));
   Rates rates = freeRates();
   rates.task = 1e-6;
   rates.link = {1e9, 5e-6};
@@ -43,7 +43,7 @@ TEST_CASE("spans are in the order of tracks and time, and no track of a worker o
   const Run run = analyseRun(source);
   CHECK(run.gaps.empty());
   CHECK(run.workers == 1);
-  REQUIRE(run.tracks.size() == 2 * kRanks);
+  REQUIRE(run.tracks.size() == 2 * kTwoRanks);
   CHECK(run.tracks[0].worker == 0);
   CHECK(run.tracks[1].worker == -1);
   size_t all = 0;
@@ -106,7 +106,7 @@ TEST_CASE("a rank that has begun the next entry is not on the critical path of t
 TEST_CASE("overlap adds up communication once, and computation of all workers") {
   const ReportSource source = simulated();
   const Run run = analyseRun(source);
-  REQUIRE(run.overlaps.size() == 2 * kRanks);
+  REQUIRE(run.overlaps.size() == 2 * kTwoRanks);
   for (const Overlap& each : run.overlaps) {
     int64_t compute = 0, time = 0;
     for (const TraceSpan& span : source.ranks[each.rank].spans) {

@@ -17,7 +17,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr int kRanks = 2;
+constexpr int kFileRanks = 2;
 constexpr int64_t kMuch = 5'000'000'000;
 
 // Files in a folder of their own.
@@ -49,18 +49,18 @@ class Files {
   Expected<ScratchFolder> folder_;
 };
 
-Plan layerPlan() {
-  return planOf(buildMoeProgram({.ranks = kRanks, .experts = 4, .topK = 2, .maxTokens = 64}));
+Plan tracedPlan() {
+  return planOf(buildMoeProgram({.ranks = kFileRanks, .experts = 4, .topK = 2, .maxTokens = 64}));
 }
 
 // Forward and backward of all ranks, with an exchange before each that both leave at the same moment.
-std::vector<Trace> recorded(const Plan& plan) {
+std::vector<Trace> recordedByFile(const Plan& plan) {
   Rates rates = freeRates();
   rates.task = 1e-6;
   rates.link = {1e9, 5e-6};
   std::vector<SimResult> results;
   for (const EntryId entry : {EntryId{0}, EntryId{1}})
-    results.push_back(simulate(plan, entry, raggedRouting(kRanks), rates, {1, true}));
+    results.push_back(simulate(plan, entry, raggedRouting(kFileRanks), rates, {1, true}));
   std::vector<Trace> ranks = tracesOf(results);
   for (Trace& trace : ranks) {
     std::vector<TraceSpan> exchanges;
@@ -99,8 +99,8 @@ void checkSame(const std::vector<Trace>& found, const std::vector<Trace>& expect
 }
 
 TEST_CASE("files of one clock become the trace of all ranks, with who ended each wait") {
-  const Plan plan = layerPlan();
-  const std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  const std::vector<Trace> ranks = recordedByFile(plan);
   const Files files;
   // the file with the later origin comes first, so that times before its own occur
   files.write(0, plan.program(), 0, later(ranks[0], 700), "clock");
@@ -117,18 +117,18 @@ TEST_CASE("files of one clock become the trace of all ranks, with who ended each
 }
 
 TEST_CASE("a rank that began later stays later") {
-  const Plan plan = layerPlan();
-  std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  std::vector<Trace> ranks = recordedByFile(plan);
   ranks[1] = later(ranks[1], 12'345);
   const Files files;
-  for (int rank = 0; rank < kRanks; ++rank)
+  for (int rank = 0; rank < kFileRanks; ++rank)
     files.write(rank, plan.program(), rank, ranks[size_t(rank)], "clock");
   checkSame(files.read()[0].ranks, ranks);
 }
 
 TEST_CASE("files of other clocks meet where the ranks left an exchange") {
-  const Plan plan = layerPlan();
-  const std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  const std::vector<Trace> ranks = recordedByFile(plan);
   for (const char* clock : {"other", ""}) {
     const Files files;
     files.write(0, plan.program(), 0, ranks[0], clock[0] ? "clock" : "");
@@ -149,8 +149,8 @@ TEST_CASE("files of other clocks meet where the ranks left an exchange") {
 }
 
 TEST_CASE("files of other clocks without a common exchange end together") {
-  const Plan plan = layerPlan();
-  std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  std::vector<Trace> ranks = recordedByFile(plan);
   for (Trace& trace : ranks)
     std::erase_if(trace.spans, [](const TraceSpan& span) { return span.kind == SpanKind::kExchange; });
   const Files files;
@@ -162,10 +162,10 @@ TEST_CASE("files of other clocks without a common exchange end together") {
 }
 
 TEST_CASE("a rank without a file has an empty trace, and several programs keep theirs apart") {
-  const Plan plan = layerPlan();
-  const std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  const std::vector<Trace> ranks = recordedByFile(plan);
   const Plan other =
-      planOf(buildMoeProgram({.ranks = kRanks, .experts = 4, .topK = 2, .hidden = 48, .maxTokens = 64}));
+      planOf(buildMoeProgram({.ranks = kFileRanks, .experts = 4, .topK = 2, .hidden = 48, .maxTokens = 64}));
   const Files files;
   // twice the same program, and another one
   files.write(1, chromeTrace({{&plan.program(), 1, {ranks[1]}},
@@ -175,7 +175,7 @@ TEST_CASE("a rank without a file has an empty trace, and several programs keep t
   auto programs = files.read();
   REQUIRE(programs.size() == 3);
   for (const TracedProgram& each : programs) {
-    REQUIRE(each.ranks.size() == kRanks);
+    REQUIRE(each.ranks.size() == kFileRanks);
     CHECK(each.ranks[0].spans.empty());
   }
   CHECK(programs[2].ranks[1].spans.size() == ranks[1].spans.size());
@@ -187,8 +187,8 @@ TEST_CASE("a rank without a file has an empty trace, and several programs keep t
 }
 
 TEST_CASE("two groups of ranks with the same program are two programs, side by side or in turn") {
-  const Plan plan = layerPlan();
-  const std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  const std::vector<Trace> ranks = recordedByFile(plan);
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 0, 1}, {0, 0, 1, 1}}) {
     const Files files;
     for (int file = 0; file < 4; ++file)
@@ -200,8 +200,8 @@ TEST_CASE("two groups of ranks with the same program are two programs, side by s
 }
 
 TEST_CASE("files that are not those of one job are refused with their names") {
-  const Plan plan = layerPlan();
-  const std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  const std::vector<Trace> ranks = recordedByFile(plan);
   const Files files;
   CHECK_THAT(files.refusal(),
              Contains("t-{rank}.json: found no such file, expected") && Contains("t-0.json"));
@@ -213,8 +213,8 @@ TEST_CASE("files that are not those of one job are refused with their names") {
 }
 
 TEST_CASE("a run that failed is read back as it was") {
-  const Plan plan = layerPlan();
-  std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  std::vector<Trace> ranks = recordedByFile(plan);
   const FamilyId family{1};
   const LaneId lane = plan.at(family).lane;
   const int32_t core = plan.program().at(lane).firstCore;
@@ -260,8 +260,8 @@ TEST_CASE("a run that failed is read back as it was") {
 }
 
 TEST_CASE("what a failed run cannot have is refused") {
-  const Plan plan = layerPlan();
-  std::vector<Trace> ranks = recorded(plan);
+  const Plan plan = tracedPlan();
+  std::vector<Trace> ranks = recordedByFile(plan);
   const FamilyId family{1};
   const LaneId lane = plan.at(family).lane;
   NextTask next{{lane, plan.program().at(lane).firstCore}, family, 3, 0, EventId{0}, 7, 12, 18, {0}, {}};

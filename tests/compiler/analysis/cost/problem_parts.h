@@ -20,15 +20,6 @@ inline Rates secondsByRow(double productFlops) {
   return rates;
 }
 
-inline EventId addEvent(CostProblem& problem, EventSpace space, bool remote = false) {
-  EventArray event;
-  event.entry = EntryId{0};
-  event.space = space;
-  event.remote = remote;
-  problem.program.events.push_back(event);
-  return EventId{static_cast<uint32_t>(problem.program.events.size() - 1)};
-}
-
 inline void setStep(const StepShape& step, CostProblem& problem) {
   problem.program.mesh = step.mesh;
   problem.program.experts = static_cast<int32_t>(step.experts);
