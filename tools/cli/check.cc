@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
-#include <tuple>
+#include <utility>
 
 #include "runtime/api/context.h"
 #include "runtime/program/op_table.h"
@@ -57,7 +57,8 @@ std::string report(const std::vector<OutputError>& errors, const std::vector<Out
 
 struct Files {
   std::vector<std::string> in, out;
-  std::vector<TensorMap> inputs, outputs;  // by rank
+  std::vector<TensorMap> inputs, outputs;  // by rank; outputs are read when they are compared
+  std::vector<SafetensorsFile> opened;     // outputs
 };
 
 EvaluateHook showAs(const char* what, Progress& progress) {
@@ -80,7 +81,8 @@ Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files&
   }
   Expected<std::vector<OutputError>> errors =
       outputErrors(program.verified(), files.inputs, files.outputs, threads, exactFactors,
-                   showAs(exactFactors ? "the reference without quantisation" : "the reference", progress));
+                   showAs(exactFactors ? "the reference without quantisation" : "the reference", progress),
+                   [&files](size_t rank, const std::string& name) { return files.opened[rank].read(name); });
   if (errors && errors->empty())
     return inFile(files.out.front(), Error{"found no output of the program, expected some"});
   return errors;
@@ -125,14 +127,21 @@ Expected<int> check(const CheckOptions& options) {
   const Expected<Program> program = Program::load(options.program);
   if (!program) return program.error();
   Files files;
-  for (auto [pattern, paths, tensors] : {std::tuple(&options.in, &files.in, &files.inputs),
-                                         std::tuple(&options.out, &files.out, &files.outputs)}) {
+  for (auto [pattern, paths] : {std::pair(&options.in, &files.in), std::pair(&options.out, &files.out)}) {
     Expected<std::vector<std::string>> names = rankPaths(*pattern, program->ranks());
     if (!names) return names.error();
     *paths = std::move(*names);
-    Expected<std::vector<TensorMap>> read = readRanks(*paths);
+  }
+  for (const std::string& path : files.in) {
+    Expected<TensorMap> read = readSafetensors(path);
     if (!read) return read.error();
-    *tensors = std::move(*read);
+    files.inputs.push_back(std::move(*read));
+  }
+  for (const std::string& path : files.out) {
+    Expected<SafetensorsFile> file = SafetensorsFile::open(path);
+    if (!file) return file.error();
+    files.outputs.push_back(file->described());
+    files.opened.push_back(std::move(*file));
   }
   if (Status status = checkSameOutputs(files.out, files.outputs); !status) return status.error();
 

@@ -47,16 +47,6 @@ Expected<std::vector<std::string>> rankPaths(const std::string& pattern, int ran
   return paths;
 }
 
-Expected<std::vector<TensorMap>> readRanks(const std::vector<std::string>& paths) {
-  std::vector<TensorMap> maps;
-  for (const std::string& path : paths) {
-    Expected<TensorMap> map = readSafetensors(path);
-    if (!map) return map.error();
-    maps.push_back(std::move(*map));
-  }
-  return maps;
-}
-
 Status probeWritable(const std::vector<std::string>& paths) {
   for (const std::string& path : paths)
     if (Expected<PendingFile> file = PendingFile::create(path); !file) return file.error();

@@ -13,9 +13,6 @@ namespace sluice::tools {
 // The file of each rank: `pattern` with every "{rank}" replaced. Error: more than one rank, but no "{rank}".
 Expected<std::vector<std::string>> rankPaths(const std::string& pattern, int ranks);
 
-// One map per path, in order. Errors begin with the path.
-Expected<std::vector<TensorMap>> readRanks(const std::vector<std::string>& paths);
-
 // Fails if a file cannot be written, before any time is spent on its content.
 Status probeWritable(const std::vector<std::string>& paths);
 

@@ -93,20 +93,28 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
-                                                bool exactFactors, const EvaluateHook& before) {
+                                                bool exactFactors, const EvaluateHook& before,
+                                                const OutputReader& read) {
   // what is rounded to few bits must be what the program has: the next number would give another one
   const bool roundStored = !exactFactors && std::ranges::any_of(program->families, [](const Family& family) {
     return roundsFactors(family.tiling);
   });
   std::map<BufferId, ErrorSum> sums;
-  std::map<BufferId, Status> shapes;  // the first wrong one of each
+  std::map<BufferId, Status> states;  // the first error of each
   const OutputHook compare = [&](size_t rank, BufferId id, const Values& expected) {
     const Buffer& buffer = program->at(id);
     const auto found = outputs[rank].find(buffer.name);
     if (found == outputs[rank].end()) return;
-    Status& shape = shapes.try_emplace(id).first->second;
-    if (shape) shape = compareShape(rank, buffer, found->second, expected);
-    if (shape) sums[id].add({found->second.shape(), {}, &found->second}, expected);
+    Status& state = states.try_emplace(id).first->second;
+    if (state) state = compareShape(rank, buffer, found->second, expected);
+    if (!state) return;
+    const bool isThere = found->second.data();
+    const Expected<Tensor> later = isThere ? Expected<Tensor>(Tensor()) : read(rank, buffer.name);
+    if (!later) {
+      state = later.error();
+    } else {
+      sums[id].add({found->second.shape(), {}, isThere ? &found->second : &*later}, expected);
+    }
   };
   const Expected<std::vector<ValueMap>> evaluated = evaluateFor(program, inputs, outputs,
                                                                 {.roundStored = roundStored,
@@ -117,8 +125,8 @@ Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
   if (!evaluated) return evaluated.error();
   std::vector<OutputError> errors;
   for (const BufferId id : comparedBuffers(*program, outputs)) {
-    if (const auto shape = shapes.find(id); shape != shapes.end() && !shape->second)
-      return shape->second.error();
+    if (const auto state = states.find(id); state != states.end() && !state->second)
+      return state->second.error();
     errors.push_back({program->at(id).name, sums[id].relative()});
   }
   return errors;

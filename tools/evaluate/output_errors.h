@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "runtime/base/expected.h"
@@ -19,15 +21,20 @@ std::vector<EntryId> entriesFor(const TaskProgram& program, const TensorMap& out
 std::vector<int64_t> tokensOfOutputs(const TaskProgram& program, const std::vector<BufferId>& inputs,
                                      const std::vector<TensorMap>& outputs);
 
+// Reads an output of a rank whose Tensor is without data.
+using OutputReader = std::function<Expected<Tensor>(size_t rank, const std::string& name)>;
+
 // The error of each tensor of `outputs`, in the program's order; with `exactFactors` from what the program
 // would give if rows did not become codes and products did not round their factors, so that it includes what
-// they cost. Names refer to those of the program's buffers, which must outlive them. Both lists are by rank,
-// and all ranks must have the same outputs. Errors: those of evaluate(), with the tensors' names; a tensor
-// that is no output of the program; a wrong type or shape.
+// they cost. Tensors without data are read when their reference is complete. Names refer to those of the
+// program's buffers, which must outlive them. Both lists are by rank, and all ranks must have the same
+// outputs. Errors: those of evaluate(), with the tensors' names; a tensor that is no output of the program; a
+// wrong type or shape; those of `read`.
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
-                                                bool exactFactors = false, const EvaluateHook& before = {});
+                                                bool exactFactors = false, const EvaluateHook& before = {},
+                                                const OutputReader& read = {});
 
 // Whether the program makes codes of rows, or products round their factors.
 bool roundsFactors(const TaskProgram& program);

@@ -137,7 +137,12 @@ Status checkMetadata(const Json& json) {
   return {};
 }
 
-Expected<TensorMap> readOpen(int fd) {
+struct Header {
+  std::vector<TensorEntry> entries;
+  int64_t dataBegin = 0;
+};
+
+Expected<Header> readHeader(int fd) {
   struct stat info;
   if (::fstat(fd, &info) != 0) return Error{fmt::format("cannot read: {}", std::strerror(errno))};
   if (!S_ISREG(info.st_mode)) return Error{"cannot read: not a regular file"};
@@ -156,14 +161,7 @@ Expected<TensorMap> readOpen(int fd) {
   if (Status status = readAt(fd, 8, header.data(), dataBegin - 8); !status) return status.error();
   Expected<std::vector<TensorEntry>> entries = parseSafetensorsHeader(header, size - dataBegin);
   if (!entries) return entries.error();
-  TensorMap tensors;
-  for (const TensorEntry& entry : *entries) {
-    Tensor tensor(entry.type, entry.shape);
-    if (Status status = readAt(fd, dataBegin + entry.begin, tensor.data(), tensor.bytes()); !status)
-      return status.error();
-    tensors.emplace(entry.name, std::move(tensor));
-  }
-  return tensors;
+  return Header{std::move(*entries), dataBegin};
 }
 
 std::string headerText(const std::vector<TensorRef>& tensors) {
@@ -206,12 +204,46 @@ Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view json,
   return entries;
 }
 
-Expected<TensorMap> readSafetensors(const std::string& path) {
+Expected<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  SafetensorsFile opened;
+  opened.path_ = path;
   // O_NONBLOCK: a pipe without a writer must be refused, not waited for.
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
-  Expected<TensorMap> tensors = readOpen(file.get());
-  if (!tensors) return Error{oneLine(fmt::format("{}: {}", path, tensors.error().message))};
+  opened.file_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.file_) return Error{fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+  Expected<Header> header = readHeader(opened.file_.get());
+  if (!header) return Error{oneLine(fmt::format("{}: {}", path, header.error().message))};
+  opened.dataBegin_ = header->dataBegin;
+  for (TensorEntry& entry : header->entries) {
+    std::string name = entry.name;
+    opened.entries_.emplace(std::move(name), std::move(entry));
+  }
+  return opened;
+}
+
+TensorMap SafetensorsFile::described() const {
+  TensorMap tensors;
+  for (const auto& [name, entry] : entries_)
+    tensors.emplace(name, Tensor::described(entry.type, entry.shape));
+  return tensors;
+}
+
+Expected<Tensor> SafetensorsFile::read(const std::string& name) const {
+  const TensorEntry& entry = entries_.at(name);
+  Tensor tensor(entry.type, entry.shape);
+  if (Status status = readAt(file_.get(), dataBegin_ + entry.begin, tensor.data(), tensor.bytes()); !status)
+    return Error{oneLine(fmt::format("{}: {}", path_, status.error().message))};
+  return tensor;
+}
+
+Expected<TensorMap> readSafetensors(const std::string& path) {
+  const Expected<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (!file) return file.error();
+  TensorMap tensors = file->described();
+  for (auto& [name, tensor] : tensors) {
+    Expected<Tensor> read = file->read(name);
+    if (!read) return read.error();
+    tensor = std::move(*read);
+  }
   return tensors;
 }
 

@@ -8,12 +8,14 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/expected.h"
+#include "runtime/base/file_descriptor.h"
 #include "runtime/base/pending_file.h"
 #include "tools/io/tensor.h"
 
@@ -40,7 +42,23 @@ struct TensorEntry {
 // the number of bytes after it. Errors name the tensor, what was found and what was expected.
 Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view json, int64_t dataBytes);
 
-// Errors begin with the path.
+// A file whose tensors are read one by one. Resource type, movable; any thread may read. Errors begin with
+// the path.
+class SafetensorsFile {
+ public:
+  static Expected<SafetensorsFile> open(const std::string& path);
+
+  TensorMap described() const;                           // all tensors, without their data
+  Expected<Tensor> read(const std::string& name) const;  // one of them
+
+ private:
+  std::string path_;
+  FileDescriptor file_;
+  int64_t dataBegin_ = 0;
+  std::map<std::string, TensorEntry> entries_;
+};
+
+// All of its tensors. Errors begin with the path.
 Expected<TensorMap> readSafetensors(const std::string& path);
 
 // References to all tensors of a map, which must outlive them.

@@ -27,10 +27,17 @@ std::string describeTensor(DType type, std::span<const int64_t> shape) {
   return fmt::format("{} [{}]", dtypeName(type), fmt::join(shape, ", "));
 }
 
-Tensor::Tensor(DType type, std::vector<int64_t> shape) : type_(type), shape_(std::move(shape)) {
-  const std::optional<int64_t> bytes = tensorBytes(type_, shape_);
+Tensor Tensor::described(DType type, std::vector<int64_t> shape) {
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.shape_ = std::move(shape);
+  const std::optional<int64_t> bytes = tensorBytes(type, tensor.shape_);
   assert(bytes);
-  bytes_ = *bytes;
+  tensor.bytes_ = *bytes;
+  return tensor;
+}
+
+Tensor::Tensor(DType type, std::vector<int64_t> shape) : Tensor(described(type, std::move(shape))) {
   // never null, even if empty; whole cache lines
   const size_t whole = (static_cast<size_t>(bytes_) + 64) / 64 * 64;
   const bool isLarge = wantsHugePages(whole);

@@ -29,6 +29,8 @@ class Tensor {
   Tensor() = default;
   // Zero-filled. tensorBytes() of the shape must exist.
   Tensor(DType type, std::vector<int64_t> shape);
+  // Without data (null): what a file says of a tensor that is read later. tensorBytes() must exist, too.
+  static Tensor described(DType type, std::vector<int64_t> shape);
 
   DType type() const { return type_; }
   const std::vector<int64_t>& shape() const { return shape_; }

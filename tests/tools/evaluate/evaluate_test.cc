@@ -167,6 +167,21 @@ TEST_CASE("an output that is all zero has an error of 1") {
         "rank 0: tensor 'dx': found BF16 [20, 10], expected BF16 [20, 11]");
   CHECK(outputErrors(program, inputs, outputs("dz", {11}), 1).error().message ==
         "tensor 'dz' is no output of program 'moe_ffn'");
+
+  // The same where the tensors are read one by one, and an error of the second.
+  const std::vector<TensorMap> zeros = outputs("dx", {11});
+  std::vector<TensorMap> described(3);
+  for (size_t rank = 0; rank < 3; ++rank)
+    described[rank].emplace("dx", Tensor::described(DType::kBF16, zeros[rank].at("dx").shape()));
+  std::vector<size_t> asked;
+  const auto read = [&](size_t rank, const std::string& name) -> Expected<Tensor> {
+    asked.push_back(rank);
+    if (asked.size() == 5) return Error{"out-1: damaged"};
+    return Tensor(DType::kBF16, described[rank].at(name).shape());
+  };
+  CHECK(outputErrors(program, inputs, described, 1, false, {}, read)->front().relative == Approx(1));
+  CHECK(asked == std::vector<size_t>{0, 1, 2});
+  CHECK(outputErrors(program, inputs, described, 1, false, {}, read).error().message == "out-1: damaged");
 }
 
 }  // namespace

@@ -92,6 +92,28 @@ TEST_CASE("tensors of every type come back as they were written, 64-byte aligned
   }
 }
 
+TEST_CASE("tensors are read one by one from an open file, and what cannot be read is said with its path") {
+  const Scratch dir;
+  const TensorMap map = someTensors();
+  REQUIRE(writeSafetensors(dir / "a", map).ok());
+  const Expected<SafetensorsFile> file = SafetensorsFile::open(dir / "a");
+  REQUIRE(file.ok());
+  const TensorMap described = file->described();
+  CHECK(described.size() == map.size());
+  for (const auto& [name, tensor] : map) {
+    INFO(name);
+    CHECK(described.at(name).data() == nullptr);
+    CHECK(described.at(name).type() == tensor.type());
+    CHECK(described.at(name).shape() == tensor.shape());
+    CHECK(described.at(name).bytes() == tensor.bytes());
+    const Expected<Tensor> read = file->read(name);
+    REQUIRE(read.ok());
+    CHECK(std::memcmp(read->data(), tensor.data(), static_cast<size_t>(tensor.bytes())) == 0);
+  }
+  fs::resize_file(dir / "a", 16);
+  CHECK(file->read("x").error().message.starts_with(dir / "a: "));
+}
+
 TEST_CASE("the bytes are those of the format description") {
   const Scratch dir;
   TensorMap map;
