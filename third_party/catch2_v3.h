@@ -22,7 +22,3 @@ using Matchers::Matches;
 using Matchers::StartsWith;
 }  // namespace Catch
 using Catch::Approx;
-
-#ifdef CATCH_CONFIG_MAIN
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
-#endif

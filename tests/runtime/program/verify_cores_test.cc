@@ -19,7 +19,7 @@ std::string verdict(TaskProgram program) {
 }
 
 // The message of verify() for the program with separate cores after a change, or "accepted".
-std::string refusalOfCores(const std::function<void(TaskProgram&)>& change) {
+std::string refusalWithCores(const std::function<void(TaskProgram&)>& change) {
   TaskProgram program = separate();
   change(program);
   return verdict(std::move(program));
@@ -66,21 +66,22 @@ TEST_CASE("a lane may run on some cores of its kind, unified ones too") {
 }
 
 TEST_CASE("a program has unified cores, or cube and vector cores") {
-  CHECK(refusalOfCores([](TaskProgram& p) { p.cores = 4; }) ==
+  CHECK(refusalWithCores([](TaskProgram& p) { p.cores = 4; }) ==
         "cores is 4, but there are 2 cube cores and 4 vector cores, expected 0");
-  CHECK(refusalOfCores([](TaskProgram& p) { p.cubeCores = 0; }) == "cube cores is 0, expected 1 to 4096");
-  CHECK(refusalOfCores([](TaskProgram& p) { p.vectorCores = 0; }) == "vector cores is 0, expected 1 to 4096");
-  CHECK(refusalOfCores([](TaskProgram& p) { p.cubeCores = 4097; }) ==
+  CHECK(refusalWithCores([](TaskProgram& p) { p.cubeCores = 0; }) == "cube cores is 0, expected 1 to 4096");
+  CHECK(refusalWithCores([](TaskProgram& p) { p.vectorCores = 0; }) ==
+        "vector cores is 0, expected 1 to 4096");
+  CHECK(refusalWithCores([](TaskProgram& p) { p.cubeCores = 4097; }) ==
         "cube cores is 4097, expected 1 to 4096");
-  CHECK(refusalOfCores([](TaskProgram& p) { p.vectorCores = -1; }) ==
+  CHECK(refusalWithCores([](TaskProgram& p) { p.vectorCores = -1; }) ==
         "vector cores is -1, expected 1 to 4096");
-  CHECK(refusalOfCores([](TaskProgram& p) { p.cubeCores = p.vectorCores = 0; }) ==
+  CHECK(refusalWithCores([](TaskProgram& p) { p.cubeCores = p.vectorCores = 0; }) ==
         "cores is 0, expected 1 to 4096");
 }
 
 TEST_CASE("a family runs on cores that the program has and that can run its op") {
   const auto onKind = [](const char* name, CoreKind kind) {
-    return refusalOfCores([=](TaskProgram& p) { family(p, name).core = kind; });
+    return refusalWithCores([=](TaskProgram& p) { family(p, name).core = kind; });
   };
   CHECK(onKind("up_proj", CoreKind::kVector) ==
         "family 'up_proj' of entry 'forward' is for vector cores, but its op gmm runs on cube or unified "
@@ -112,7 +113,7 @@ TEST_CASE("a family runs on cores that the program has and that can run its op")
 
 TEST_CASE("a lane runs on neighbouring cores of its kind that the program has") {
   const auto changed = [](const std::function<void(Lane&)>& change) {
-    return refusalOfCores([&](TaskProgram& p) { change(lane(p, "swiglu")); });  // vector cores 1 to 3
+    return refusalWithCores([&](TaskProgram& p) { change(lane(p, "swiglu")); });  // vector cores 1 to 3
   };
   CHECK(changed([](Lane& l) { l.firstCore = 2; }) ==
         "lane 'swiglu' has 3 seats from core 2 on, but the program has 4 vector cores");
@@ -127,14 +128,14 @@ TEST_CASE("a lane runs on neighbouring cores of its kind that the program has") 
         "lane 'swiglu' is for unified cores, but the program has none");
   CHECK(changed([](Lane& l) { l.core = static_cast<CoreKind>(7); }) ==
         "lane 'swiglu': core kind 7 is not known");
-  CHECK(refusalOfCores([](TaskProgram& p) { lane(p, "up_proj").core = CoreKind::kVector; }) ==
+  CHECK(refusalWithCores([](TaskProgram& p) { lane(p, "up_proj").core = CoreKind::kVector; }) ==
         "task 0 of vector 0 in lane 'up_proj' belongs to family 'up_proj' of entry 'forward', which has "
         "another "
         "entry, space or core kind than the lane");
 }
 
 TEST_CASE("a message names the core of a task by its kind and number") {
-  CHECK(refusalOfCores([](TaskProgram& p) { lane(p, "swiglu").seats[2][0].tile = 9; }) ==
+  CHECK(refusalWithCores([](TaskProgram& p) { lane(p, "swiglu").seats[2][0].tile = 9; }) ==
         "task 0 of vector 3 in lane 'swiglu' is tile 9 of family 'swiglu', which has 1 tiles");
 }
 

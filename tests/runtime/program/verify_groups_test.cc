@@ -31,7 +31,7 @@ Space& spaceOf(TaskProgram& program, SpaceKind kind) {
 }
 
 // The message of verify() after a change, or "accepted".
-std::string refusalOfGroups(const std::function<void(TaskProgram&)>& change, bool fused = false) {
+std::string refusalWithGroups(const std::function<void(TaskProgram&)>& change, bool fused = false) {
   TaskProgram program = buildMoeProgram(grouped(fused));
   change(program);
   const auto verified = verify(program);
@@ -71,11 +71,11 @@ TEST_CASE("an event between slots and groups is wide, one between groups is not"
 }
 
 TEST_CASE("groups are of a multiple of the rows of a slot") {
-  CHECK(refusalOfGroups([](TaskProgram& p) { spaceOf(p, SpaceKind::kGroups).slotSize = 40; }) ==
+  CHECK(refusalWithGroups([](TaskProgram& p) { spaceOf(p, SpaceKind::kGroups).slotSize = 40; }) ==
         "space 'groups' has slot size 40, expected a multiple of 16 of space 'rows', at least twice");
-  CHECK(refusalOfGroups([](TaskProgram& p) { spaceOf(p, SpaceKind::kGroups).slotSize = 16; }) ==
+  CHECK(refusalWithGroups([](TaskProgram& p) { spaceOf(p, SpaceKind::kGroups).slotSize = 16; }) ==
         "space 'groups' has slot size 16, expected a multiple of 16 of space 'rows', at least twice");
-  CHECK(refusalOfGroups([](TaskProgram& p) {
+  CHECK(refusalWithGroups([](TaskProgram& p) {
           Space& rows = spaceOf(p, SpaceKind::kRows);
           rows.kind = SpaceKind::kOnce;
           rows.slotSize = 1;
@@ -86,19 +86,19 @@ TEST_CASE("thresholds of groups are what is delivered to them") {
   const auto event = [](TaskProgram& p, uint32_t entry, const char* name) -> EventArray& {
     return p.events[indexOf(p.events, entry, name)];
   };
-  CHECK(refusalOfGroups([&](TaskProgram& p) { event(p, 0, "group_swiglu").factor = 2; }) ==
+  CHECK(refusalWithGroups([&](TaskProgram& p) { event(p, 0, "group_swiglu").factor = 2; }) ==
         "event 'group_swiglu' of entry 'forward' has threshold constant x slots of the group (factor 2), but "
         "family 'swiglu' of entry 'forward' delivers constant x slots of the group (factor 1)");
-  CHECK(
-      refusalOfGroups([&](TaskProgram& p) { event(p, 0, "group_swiglu").rule = ThresholdRule::kConstant; }) ==
-      "event 'group_swiglu' of entry 'forward' has threshold constant (factor 1), but family 'swiglu' of "
-      "entry 'forward' delivers constant x slots of the group (factor 1)");
-  CHECK(refusalOfGroups(
+  CHECK(refusalWithGroups(
+            [&](TaskProgram& p) { event(p, 0, "group_swiglu").rule = ThresholdRule::kConstant; }) ==
+        "event 'group_swiglu' of entry 'forward' has threshold constant (factor 1), but family 'swiglu' of "
+        "entry 'forward' delivers constant x slots of the group (factor 1)");
+  CHECK(refusalWithGroups(
             [&](TaskProgram& p) { event(p, 1, "expert_swiglu_grad").rule = ThresholdRule::kSlotsOfExpert; },
             true) ==
         "event 'expert_swiglu_grad' of entry 'backward' has threshold constant x slots of the expert (factor "
         "1), but family 'act_grad' of entry 'backward' delivers constant x groups of the expert (factor 1)");
-  CHECK(refusalOfGroups(
+  CHECK(refusalWithGroups(
             [&](TaskProgram& p) { event(p, 0, "group_rows").rule = ThresholdRule::kRowsOfExpert; }) ==
         "event 'group_rows' of entry 'forward' has threshold rows of the expert, but family 'dispatch' of "
         "entry 'forward' delivers rows of the slot");
@@ -108,10 +108,10 @@ TEST_CASE("a group has no slot of its own to wait for or to signal") {
   const auto event = [](TaskProgram& p, const char* name) -> EventArray& {
     return p.events[indexOf(p.events, 0, name)];
   };
-  CHECK(refusalOfGroups([&](TaskProgram& p) { event(p, "group_rows").space = EventSpace::kRows; }) ==
+  CHECK(refusalWithGroups([&](TaskProgram& p) { event(p, "group_rows").space = EventSpace::kRows; }) ==
         "family 'up_proj' of entry 'forward' is in space groups and cannot wait for event 'group_rows' of "
         "entry 'forward' of space rows");
-  CHECK(refusalOfGroups([&](TaskProgram& p) { event(p, "up_proj_done").space = EventSpace::kRows; }) ==
+  CHECK(refusalWithGroups([&](TaskProgram& p) { event(p, "up_proj_done").space = EventSpace::kRows; }) ==
         "family 'up_proj' of entry 'forward' is in space groups and cannot signal event 'up_proj_done' of "
         "entry 'forward' of space rows");
 }
@@ -130,10 +130,10 @@ TEST_CASE("reads between slots and groups come after the writes") {
   const auto unwaited = [](TaskProgram& p, const char* name) {
     p.families[indexOf(p.families, 0, name)].waits = {};
   };
-  CHECK(refusalOfGroups([&](TaskProgram& p) { unwaited(p, "swiglu"); }) ==
+  CHECK(refusalWithGroups([&](TaskProgram& p) { unwaited(p, "swiglu"); }) ==
         "family 'swiglu' of entry 'forward' reads buffer 'gate_up', but does not wait until family 'up_proj' "
         "has written it for its slot (it waits for nothing)");
-  CHECK(refusalOfGroups([&](TaskProgram& p) { unwaited(p, "down_proj"); }) ==
+  CHECK(refusalWithGroups([&](TaskProgram& p) { unwaited(p, "down_proj"); }) ==
         "family 'down_proj' of entry 'forward' reads buffer 'act', but does not wait until family 'swiglu' "
         "has written it for its group of slots (it waits for nothing)");
 }

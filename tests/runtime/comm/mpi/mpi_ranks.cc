@@ -1,7 +1,6 @@
 // The cases of network/ranks_test.cc as ranks that mpirun starts (with_mpirun.sh), and those of MPI alone.
 #include <mpi.h>
 
-#define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <map>
@@ -9,6 +8,7 @@
 
 #include "runtime/comm/mpi/mpi.h"
 #include "tests/runtime/comm/network/network_ranks.h"
+#include "tests/testing/catch_runner.h"
 
 namespace sluice {
 
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   int level = 0;
   sluice::setMpiDefaults();  // as joinMpi() does where it starts MPI; here it is called many times
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
-  const int failed = Catch::Session().run(argc, argv);
+  const int failed = sluice::runCases(argc, argv);
   if (failed) {  // mpirun ends the others, which may wait for what this rank did not do
     std::fflush(nullptr);
     std::_Exit(failed);

@@ -1,7 +1,6 @@
 // The cases of network/ranks_test.cc as processes that this one forks (UcxMeeting).
 //
 // usage: ucx_ranks RANKS [CATCH2 ARGUMENT...]: prints what rank 0 says; what all say, where one fails.
-#define CATCH_CONFIG_RUNNER
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -13,6 +12,7 @@
 
 #include "tests/runtime/comm/network/network_ranks.h"
 #include "tests/runtime/comm/ucx/ucx_meeting.h"
+#include "tests/testing/catch_runner.h"
 #include "tests/testing/processes.h"
 
 namespace sluice {
@@ -24,7 +24,7 @@ int ownRank = 0;
 std::string runRank(int argc, char** argv) {
   std::ostringstream said;
   auto* const shown = std::cout.rdbuf(said.rdbuf());
-  const int failed = Catch::Session().run(argc, argv);
+  const int failed = runCases(argc, argv);
   std::cout.rdbuf(shown);
   return fmt::format("{}{}", failed == 0 ? "passed\n" : "", said.str());
 }
