@@ -1,15 +1,18 @@
 """Adds what Bazel builds to the Python package: the op's library, the compiler, the device model of CPUs and graphs.
 
 They are the files $SLUICE_TORCH_LIBRARY, $SLUICEC and $SLUICE, and cpu.json in $SLUICE_TARGETS, if these are set.
-Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date.
+Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date. The version is
+that of the compiler and of PyTorch, which the package needs in that version; a version of $SLUICE_UNTESTED is one of development.
 """
 
+import functools
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+import torch
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 from wheel.bdist_wheel import bdist_wheel
@@ -20,6 +23,7 @@ LIBRARY, COMPILER, TOOL = "//ops/torch:libsluice_torch.so", "//tools:sluicec", "
 VARIABLES = ("SLUICE_TORCH_LIBRARY", "SLUICEC", "SLUICE", "SLUICE_TARGETS")
 
 
+@functools.cache
 def built_files() -> dict[str, Path]:
     """The files of the package, by their paths in the package."""
     given = [os.environ.get(variable) for variable in VARIABLES]
@@ -42,6 +46,11 @@ def built_files() -> dict[str, Path]:
         "bin/sluicec": compiler,
         "bin/targets/cpu.json": targets / "cpu.json",
     }
+
+
+def version(torch_version: str) -> str:
+    said = subprocess.run([built_files()["bin/sluicec"], "--version"], check=True, stdout=subprocess.PIPE, text=True)
+    return said.stdout.split()[1] + (".dev0" if os.environ.get("SLUICE_UNTESTED") else "") + "+torch" + torch_version
 
 
 class BuildWithTools(build_py):
@@ -74,10 +83,14 @@ class PlatformDistribution(Distribution):
         return True
 
 
+TORCH = ".".join(torch.__version__.split(".")[:2])
+
 # Nothing is written next to the sources.
 scratch = tempfile.mkdtemp(prefix="sluice-torch-")
 try:
     setup(
+        version=version(TORCH),
+        install_requires=[f"torch=={TORCH}.*"],
         packages=["sluice_torch"],
         cmdclass={"build_py": BuildWithTools, "bdist_wheel": WheelOfPlatform},
         distclass=PlatformDistribution,

@@ -50,7 +50,7 @@ LOG_LINES = 40
 
 # "title: why" of each part that this machine does not permit; also printed before the last line
 SKIPPED = []
-# exit status of tools/ci/debian13 in that case
+# exit status of tools/ci/debian in that case
 NOT_PERMITTED = 77
 
 
@@ -157,14 +157,34 @@ def script(title, command):
     return counts
 
 
+def debian_version():
+    with open("/etc/os-release") as release:
+        return re.search('VERSION_ID="?([0-9]*)', release.read()).group(1)
+
+
 def debian13():
     """Runs the tests that newer libraries may affect, in a Debian 13 in a folder."""
-    print("== Debian 13", flush=True)
-    with open("/etc/os-release") as release:
-        if 'VERSION_ID="13"' in release.read():
-            print("skipped: this is one", flush=True)
-            return 0, 0
-    command = ["tools/ci/debian13", "/usr/bin/python3", "tools/ci/run_tests.py", "libraries"]
+    if debian_version() == "13":
+        print("== Debian 13\nskipped: this is one", flush=True)
+        return 0, 0
+    return in_debian("Debian 13", ["--release", "13", "/usr/bin/python3", "tools/ci/run_tests.py", "libraries"])
+
+
+def release():
+    """Installs what tools/release makes on a bare machine, and uses and removes it."""
+    with tempfile.TemporaryDirectory(dir=".", prefix="release-") as folder:
+        made = subprocess.run(["tools/release", "--untested", "--out", folder], stdout=subprocess.PIPE, text=True)
+        print(made.stdout, end="", flush=True)
+        if made.returncode != 0:
+            note_failure(f"release: exit status {made.returncode}", made.stdout)
+            return 0, 1
+        return in_debian("release", ["--release", debian_version(), "--bare", "tests/tools/release/installed.sh", folder])
+
+
+def in_debian(title, arguments):
+    """Runs tools/ci/debian with a command that prints "N passed, N failed" last; returns (passed, failed)."""
+    print(f"== {title}", flush=True)
+    command = ["tools/ci/debian", *arguments]
     counts, lines, started = None, [], time.time()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace") as run:
@@ -173,14 +193,14 @@ def debian13():
             lines.append(line.rstrip())
             match = re.match(r"(\d+) passed, (\d+) failed$", line)
             counts = (int(match.group(1)), int(match.group(2))) if match else counts
-    print(f"== Debian 13: {time.time() - started:.0f} s", flush=True)
+    print(f"== {title}: {time.time() - started:.0f} s", flush=True)
     if run.returncode == NOT_PERMITTED:
-        SKIPPED.append("Debian 13: " + lines[-1].removeprefix("debian13: skipped: "))
+        SKIPPED.append(f"{title}: " + lines[-1].removeprefix("debian: skipped: "))
         return 0, 0
     if run.returncode == 0 and counts:
         return counts
     told = [i for i, line in enumerate(lines) if line.startswith("failed: ")]
-    note_failure(f"Debian 13: exit status {run.returncode}", "\n".join(lines[told[0]:] if told else lines))
+    note_failure(f"{title}: exit status {run.returncode}", "\n".join(lines[told[0]:] if told else lines))
     return counts if counts and counts[1] else (0, 1)
 
 
@@ -224,6 +244,7 @@ PARTS = {
     "kernel-tsan": Part(lambda: bazel_test("kernel for GPUs under TSan", KERNEL_TESTS + read_left_out("tsan"), ["--config=tsan"]),
                         15, ("ops/gpu/", "runtime/gpu/", "tests/gpu/")),
     "cmake": Part(lambda: script("CMake build", ["tools/ci/cmake_build"]), 10, ("tools/cmake/", "ops/gpu/", "runtime/gpu/")),
+    "release": Part(release, 10, ("tools/release", "tools/install/", "ops/torch/setup.py", "tests/tools/release/")),
     "libraries": Part(lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS)),
 }
 QUICK = ("fast", "asan", "tsan")
@@ -280,6 +301,16 @@ def parse_arguments():
     return names, given.began, float("inf")
 
 
+def note_passed():
+    """Notes for tools/release that all tests have passed on this commit."""
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+    if not git("status", "--porcelain"):
+        with open(git("rev-parse", "--git-path", "passed-all"), "a") as file:
+            file.write(git("rev-parse", "HEAD") + "\n")
+
+
 def main():
     names, began, minutes = parse_arguments()
     print(f"CPU: {describe_cpu()}", flush=True)
@@ -291,6 +322,8 @@ def main():
         print("not run: " + part)
     for failure in FAILURES:
         print("failed: " + failure)
+    if not failed and not SKIPPED and set(names) >= PARTS.keys() - {*ONLY_BY_NAME}:
+        note_passed()
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed or not passed else 0
 

@@ -1,9 +1,9 @@
 #!/bin/bash
 # usage: bazel run //tools/install -- --prefix DIR
 #
-# Installs the C and C++ interfaces (headers, shared library, files for pkg-config and CMake), all tools, and target and
-# graph files under DIR: include, lib, bin, share/sluice. What is there is replaced file by file. The folder may
-# be moved later: nothing of it has its path inside.
+# Installs the C and C++ interfaces (headers, shared library, files for pkg-config and CMake), all tools, target and graph
+# files, and examples under DIR: include, lib, bin, share. What is there is replaced file by file. The folder may be moved
+# later: nothing of it has its path inside.
 set -euo pipefail
 
 refuse() { echo "install: error: $1" >&2; exit "${2:-1}"; }
@@ -43,6 +43,7 @@ trap 'rm -f "$filled" "$pending"' EXIT  # when it is interrupted, too
 put_filled() { sed "s/@MAJOR@/$major/g; s/@MINOR@/$minor/g" "$1" > "$filled"; put 644 "$filled" "$2"; }
 
 put 644 LICENSE share/doc/sluice/LICENSE
+for example in embed.c embed.cc; do put 644 "examples/$example" "share/doc/sluice/examples/$example"; done
 put 644 "$header" include/sluice.h
 put 644 "${header}pp" include/sluice.hpp
 put 755 runtime/api/libsluice.so "lib/libsluice.so.$major.$minor"
