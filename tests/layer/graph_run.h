@@ -13,8 +13,6 @@
 
 namespace sluice {
 
-inline const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
-
 // graphs/moe_ffn/NAME, graphs/NAME if it has a folder, or the file of an absolute path, for target cpu,
 // encoded and decoded. Fails the test with the compiler's report.
 Program compileGraph(const std::string& name, const CompileOptions& options);

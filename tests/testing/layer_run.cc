@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "tests/testing/faulty_transport.h"
 

@@ -15,6 +15,8 @@
 
 namespace sluice {
 
+inline const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
+
 struct LayerData {
   tools::MoeDims dims;
   std::vector<int64_t> tokens;           // by rank

@@ -1,6 +1,5 @@
 #include "tests/testing/small_layer.h"
 
-#include <stdexcept>
 #include <utility>
 
 namespace sluice {

@@ -12,7 +12,6 @@
 namespace sluice {
 
 inline const std::vector<std::string> kBoth = {"forward", "backward"};
-inline const ContextOptions kSerial{.executor = ExecutorKind::kSerial};
 
 // Three experts per rank, at most 90 tokens per rank.
 MoeShape smallShape(int ranks);

@@ -1,6 +1,7 @@
 // Executors on real programs: the same bits for any executor and number of threads, over many steps.
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <regex>
 #include <thread>
 
 #include "runtime/cpu/call_product.h"
@@ -173,18 +174,26 @@ TEST_CASE("a lost message ends the step on all ranks with a report that names wh
   const Program program =
       programOf(buildMoeProgram({.ranks = 3, .experts = 3, .topK = 3, .cores = 2, .slotRows = 32}));
   LayerData data = makeLayerData(program.tables(), {.tokens = {.counts = {5, 6, 7}}});
+  const std::regex direct(
+      "rank 2, core [01]: waited 0.3 s for event rows_arrived\\[0\\] \\(12 of 18 rows\\) before task "
+      "up_proj\\[0,[0-9]\\]; missing: 6 rows from rank 1");
+  // On a busy machine the limit of a rank that waits for rank 2 may come first.
+  const std::string behind =
+      "rank [01], core [01]: waited 0.3 s for event returned\\[[0-9]\\] .* missing: [0-9]+ rows from rank 2";
   for (const ExecutorKind executor : {ExecutorKind::kParallel, ExecutorKind::kSerial}) {
-    // rank 1 never tells rank 2 that its rows have arrived
-    const auto results = runLosing(program, data, {.threads = 1, .executor = executor, .timeoutSeconds = 0.3},
-                                   1, [](int rank, SymmetricHandle, size_t, uint64_t) { return rank != 2; });
-    for (const Status& result : results) {
-      REQUIRE_FALSE(result.ok());
-      INFO(result.error().message);
-      CHECK_THAT(result.error().message,
-                 Catch::Matchers::Matches("rank 2, core [01]: waited 0.3 s for event rows_arrived\\[0\\] "
-                                          "\\(12 of 18 rows\\) before task up_proj\\[0,[0-9]\\]; missing: 6 "
-                                          "rows from rank 1"));
+    bool isDirect = false;
+    for (int attempt = 0; attempt < 10 && !isDirect; ++attempt) {
+      // rank 1 never tells rank 2 that its rows have arrived
+      const auto results =
+          runLosing(program, data, {.threads = 1, .executor = executor, .timeoutSeconds = 0.3}, 1,
+                    [](int rank, SymmetricHandle, size_t, uint64_t) { return rank != 2; });
+      for (const Status& result : results) {
+        REQUIRE_FALSE(result.ok());
+        isDirect = std::regex_match(result.error().message, direct);
+        if (!isDirect) CHECK_THAT(result.error().message, Catch::Matchers::Matches(behind));
+      }
     }
+    CHECK(isDirect);
   }
 }
 
