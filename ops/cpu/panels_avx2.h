@@ -32,6 +32,7 @@ struct PanelsAvx2 : Dot {
   static constexpr int32_t kMc = 384;
   static constexpr int32_t kKPart = Dot::kKc;
   static constexpr int32_t kFetchEvery = kWordsPerFetch * Dot::kKUnit;
+  static constexpr bool kMakesResults = kNr * sizeof(Sum) % kLineBytes == 0 && __is_same(Vector, __m256);
 
   // B: the elements of the panel.
   template <class B, class AnyAhead>
@@ -48,7 +49,7 @@ struct PanelsAvx2 : Dot {
   template <class B, class AnyAhead>
   static void multiplyToResult(const Element* a, const B* b, int32_t k, bool first, const Sum* tile,
                                const ResultTile<float, true>& result, AnyAhead& ahead)
-    requires(kNr * sizeof(Sum) % kLineBytes == 0 && __is_same(Vector, __m256))
+    requires(kMakesResults)
   {
     first ? whole<true>(a, b, k, tile, result, ahead) : whole<false>(a, b, k, tile, result, ahead);
   }

@@ -2,7 +2,7 @@
 
 They are the files $SLUICE_TORCH_LIBRARY, $SLUICEC and $SLUICE, and cpu.json in $SLUICE_TARGETS, if these are set.
 Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date. The version is
-that of the compiler and of PyTorch, which the package needs in that version; a version of $SLUICE_UNTESTED is one of development.
+that of the compiler, and of PyTorch, which the package needs in that version; with $SLUICE_UNTESTED it is one in development (.dev0).
 """
 
 import functools
