@@ -5,6 +5,7 @@ that was started. Usage as a program: forks.py SOCKET (a file descriptor)."""
 
 import array
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -51,7 +52,8 @@ class Forked:
 
     def send_signal(self, number):
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(self.pid, number)
 
     def kill(self):
         self.send_signal(signal.SIGKILL)

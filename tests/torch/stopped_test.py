@@ -1,6 +1,5 @@
 """A rank that is stopped inside a collective call of the package is named at the others after their time limit; one that is late is not."""
 
-import contextlib
 import inspect
 import os
 import pathlib
@@ -133,6 +132,12 @@ def killed(rank, size):
     order()
 
 
+def gone(rank, size):
+    """A rank that ended before the others came to a call."""
+    at_call("move experts, tensors", lambda: os.kill(os.getpid(), signal.SIGKILL) if rank == 1 else time.sleep(1))
+    move()
+
+
 def late(rank, size):
     """A rank that loads or compiles for longer than the limit is waited for, with a warning."""
     if rank == 1:
@@ -163,8 +168,7 @@ class StoppedTest(unittest.TestCase):
     def end(self, ranks, survivor=0):
         """What the survivor printed, and how it ended; the other one is killed then."""
         said, ended = core_jobs.finish(ranks[survivor], 60)
-        with contextlib.suppress(ProcessLookupError):  # it ended
-            ranks[1 - survivor].kill()
+        ranks[1 - survivor].kill()
         ranks[1 - survivor].communicate()
         return said, ended
 
@@ -183,6 +187,11 @@ class StoppedTest(unittest.TestCase):
         self.assertEqual(ended, 1, said)
         self.assertIn("order pairs: rank 1 did not take part", said)
 
+    def test_a_rank_that_is_gone_already_is_named(self):
+        said, ended = self.end(self.start("gone"))
+        self.assertEqual(ended, 1, said)
+        self.assertIn("move experts: rank 1 did not take part", said)
+
     def test_a_late_rank_is_waited_for(self):
         core_jobs.run_ranks(self, "late", 2)
 
@@ -196,5 +205,5 @@ class StoppedTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not core_jobs.main({each.__name__: each for each in (stopped, killed, late, without_store)}):
+    if not core_jobs.main({each.__name__: each for each in (stopped, killed, gone, late, without_store)}):
         unittest.main()

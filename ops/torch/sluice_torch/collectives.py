@@ -12,6 +12,7 @@ Ranks are numbered as in torch.distributed.
 import atexit
 import contextlib
 import datetime
+import functools
 import os
 import pickle
 import threading
@@ -50,28 +51,28 @@ def gather(tensor: torch.Tensor, group, what: str, seconds: float, to: int | Non
     here = to is None or to == dist.get_rank()
     found = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))] if here else None
     if to is None:
-        work = dist.all_gather(found, sent, group=group, async_op=True)
+        begin = functools.partial(dist.all_gather, found, sent, group=group, async_op=True)
     else:
-        work = dist.gather(sent, found, dst=to, group=group, async_op=True)
-    _finish(work, group, what, seconds, len(sent) * dist.get_world_size(group))
+        begin = functools.partial(dist.gather, sent, found, dst=to, group=group, async_op=True)
+    _finish(begin, group, what, seconds, len(sent) * dist.get_world_size(group))
     return [each.view(tensor.dtype).view_as(tensor) for each in found] if here else None
 
 
 def all_reduce(tensor: torch.Tensor, group, what: str, seconds: float, largest: bool = False):
     """In place: sums, or the largest."""
     op = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
-    _finish(dist.all_reduce(tensor, op, group, async_op=True), group, what, seconds, _size_of(tensor))
+    _finish(functools.partial(dist.all_reduce, tensor, op, group, async_op=True), group, what, seconds, _size_of(tensor))
 
 
 def broadcast(tensor: torch.Tensor, source: int, group, what: str, seconds: float):
     """In place, from rank `source`."""
-    _finish(dist.broadcast(tensor, source, group, async_op=True), group, what, seconds, _size_of(tensor))
+    _finish(functools.partial(dist.broadcast, tensor, source, group, async_op=True), group, what, seconds, _size_of(tensor))
 
 
-def finish_all(steps: list, tensors: list[torch.Tensor], group, what: str, seconds: float):
-    """Ends what dist.isend() and dist.irecv() have begun for these tensors."""
-    if steps:
-        _finish(_Steps(steps), group, what, seconds, sum(map(_size_of, tensors)))
+def finish_all(begins: list, tensors: list[torch.Tensor], group, what: str, seconds: float):
+    """Calls dist.isend() and dist.irecv() with these tensors, which is what each of `begins` does, and ends what they begin."""
+    if begins:
+        _finish(lambda: _Steps([begin() for begin in begins]), group, what, seconds, sum(map(_size_of, tensors)))
 
 
 def _size_of(tensor: torch.Tensor) -> int:
@@ -105,15 +106,19 @@ class _Steps:
             raise RuntimeError("timeout")
 
 
-def _finish(work, group, what: str, seconds: float, size: int):
-    """RuntimeError: a rank gave no sign of life for `seconds`, or torch.distributed reports an error."""
+def _finish(begin, group, what: str, seconds: float, size: int):
+    """Ends what begin() begins. RuntimeError: a rank gave no sign of life for `seconds`, or torch.distributed reports an error."""
     number = _calls[group] = _calls.get(group, 0) + 1
     if not _is_gloo(group):
-        work.wait()
+        begin().wait()
         return
     seconds += size / _BYTES_PER_SECOND
     ranks, error = None, None
-    while True:
+    try:
+        work = begin()
+    except RuntimeError as failure:  # the connection to a rank that is gone is closed already
+        error = str(failure).splitlines()[0]
+    while error is None:
         with contextlib.suppress(RuntimeError):
             work.wait(datetime.timedelta(seconds=min(_BEAT_SECONDS, seconds / 4)))
             return

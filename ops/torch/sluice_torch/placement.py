@@ -6,6 +6,8 @@ dealt evenly to its places (docs/SCHEDULE.md, "Experts with several places"); co
 because each gets the sum of all their gradients.
 """
 
+import functools
+
 import torch
 import torch.distributed as dist
 
@@ -91,10 +93,10 @@ class Mover:
         return place - self.places.ranges[self.here].start
 
     def _send(self, tensor: torch.Tensor, to: int, tag: int):
-        return dist.isend(tensor.contiguous(), self.peers[to], group=self.group, tag=tag)
+        return functools.partial(dist.isend, tensor.contiguous(), self.peers[to], group=self.group, tag=tag)
 
     def _receive(self, tensor: torch.Tensor, of: int, tag: int):
-        return dist.irecv(tensor, self.peers[of], group=self.group, tag=tag)
+        return functools.partial(dist.irecv, tensor, self.peers[of], group=self.group, tag=tag)
 
     def _finish_sums(self, steps: list, tensors: list[torch.Tensor]):
         collectives.finish_all(steps, tensors, self.group, "sum gradients of copies", self.seconds)
