@@ -65,6 +65,7 @@ def main(functions):
         return True
     rank, size, store = int(arguments[0]), int(arguments[1]), arguments[2]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("USE_LIBUV", "0")  # for a store over TCP: Debian builds PyTorch 2.6 without it
     torch.set_num_threads(1)
     method = store if "://" in store else f"file://{store}"
     dist.init_process_group("gloo", init_method=method, rank=rank, world_size=size)
