@@ -9,8 +9,6 @@
 namespace sluice::ops {
 namespace {
 
-constexpr Rounding kRowRoundings[] = {Rounding::kMxE4m3, Rounding::kMxE4m3Floor};
-
 // Codes of rows and the powers of their blocks, each with gaps.
 struct EncodedRows {
   int32_t rows, n;
@@ -65,7 +63,7 @@ int wrongNumbers(const EncodedRows& found, const std::vector<double>& want) {
 
 TEST_CASE("codes of rows times powers are the rounded numbers, bit by bit, at ragged and empty sizes") {
   Random random(1);
-  for (const Rounding rounding : kRowRoundings)
+  for (const Rounding rounding : kEncodable)
     for (const int32_t rows : {0, 1, 31, 70})
       for (const int32_t n : {0, 32, 96, 320})
         for (const int low : {-12, -1}) {
@@ -82,7 +80,7 @@ TEST_CASE("every bf16 number of a row is encoded as it is rounded, in blocks of 
   for (const bool mixed : {false, true}) {
     const Bf16Matrix a = everyNumber(mixed);
     const int32_t rows = 0x7f80 * 2 / kMxBlock;
-    for (const Rounding rounding : kRowRoundings) {
+    for (const Rounding rounding : kEncodable) {
       const std::vector<double> want = rounded(a, rows, kMxBlock, false, rounding);
       for (const Implementation& by : implementations()) {
         INFO(by.name << " rounding " << static_cast<int>(rounding) << (mixed ? " mixed" : ""));
@@ -113,7 +111,7 @@ TEST_CASE("a NaN or an infinity makes a NaN of its block of the row, and of no o
 
 TEST_CASE("products of rows of codes have the bits of products that round the rows") {
   Random random(3);
-  for (const Rounding rounding : kRowRoundings)
+  for (const Rounding rounding : kEncodable)
     for (const int32_t rows : {0, 1, 4, 17, 130, 400})
       for (const auto& [n, k] : {std::pair{64, 64}, {100, 352}, {7, 2112}, {0, 32}, {32, 0}})
         for (const bool transposed : {false, true}) {
@@ -152,7 +150,7 @@ TEST_CASE("products of rows of codes have the bits of products that round the ro
 TEST_CASE(
     "codes down columns of the numbers that codes of rows stand for are those of the numbers themselves") {
   Random random(4);
-  for (const Rounding rounding : kRowRoundings)
+  for (const Rounding rounding : kEncodable)
     for (const int32_t rows : {0, 1, 33, 64, 150})
       for (const int32_t n : {32, 160}) {
         const Bf16Matrix a = wideInput(random, rows, n, -10);

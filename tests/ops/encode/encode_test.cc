@@ -11,7 +11,6 @@
 namespace sluice::ops {
 namespace {
 
-constexpr Rounding kEncodable[] = {Rounding::kMxE4m3, Rounding::kMxE4m3Floor};
 constexpr uint8_t kUntouched = 0xa5;
 
 // Codes of rows and the powers of their blocks, each with gaps.

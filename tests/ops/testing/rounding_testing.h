@@ -11,6 +11,9 @@
 
 namespace sluice::ops {
 
+// How numbers are rounded of which there are codes.
+inline constexpr Rounding kEncodable[] = {Rounding::kMxE4m3, Rounding::kMxE4m3Floor};
+
 // The reference of a matrix [rows, columns] whose sum runs along its columns or, with `down`, its rows.
 inline std::vector<double> rounded(const Bf16Matrix& matrix, int32_t rows, int32_t columns, bool down,
                                    Rounding rounding, double amax = 0) {
