@@ -75,6 +75,7 @@ struct ProductProbe {
     for (int i = 0; i < N / 2; ++i)
       sum[i] = adds ? load(inputOf<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i)) : 1e30F;
     const int k = arguments.number;
+    syncWarp();  // lanes waited apart
     fenceProducts();
     multiply<N, A, B>(sum, describe(left + k * (A == Major::kK ? 2 : 128), A, kArea),
                       describe(right + k * (B == Major::kK ? 2 : 128), B, kArea), adds);

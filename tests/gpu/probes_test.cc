@@ -2,6 +2,8 @@
 // kernel breaks.
 #include "ops/gpu/probes.h"
 
+#include <sys/mman.h>
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <vector>
@@ -189,6 +191,154 @@ TEST_CASE("a broken rule ends the kernel with its thread and what it did") {
              Contains("takeRegisters(248)"));
   CHECK_THAT(wrongWith([&](uint32_t*) { laneIndex() == 1 ? syncWarp() : (void)ballot(true); }),
              Contains("where others of its warp call"));
+}
+
+// A warp waits, and then calls something that hardware wants from all lanes together.
+template <class Wait, class Call>
+std::string wrongAfter(const Wait& wait, const Call& call) {
+  return wrongWith([&](uint32_t* words) {
+    Barrier* const barrier = makeBarrier(1);
+    if (threadIndex() == 0) arrive(barrier);
+    wait(words, barrier);
+    call();
+  });
+}
+void awaitApart(uint32_t*, Barrier* barrier) {
+  while (!hasEnded(barrier, 0)) continue;
+}
+
+TEST_CASE("an aligned call of a warp whose lanes may be apart is stopped") {
+  const std::string missing = "that each lane may leave at another time: syncWarp() is missing";
+  float sum[32] = {};
+  const auto product = [&sum] { multiply<64, Major::kMn, Major::kMn>(sum, 0, 0, false); };
+  CHECK_THAT(wrongAfter(awaitApart, [] { fenceProducts(); }),
+             Contains("calls fenceProducts() after hasEnded() " + missing));
+  CHECK_THAT(wrongAfter(awaitApart, product), Contains("calls multiply() after hasEnded() " + missing));
+  CHECK_THAT(wrongAfter(awaitApart, [] { groupProducts(); }),
+             Contains("calls groupProducts() after hasEnded() " + missing));
+  CHECK_THAT(wrongAfter(awaitApart, [] { waitProducts<0>(); }), Contains("calls waitProducts<0>() after"));
+  CHECK_THAT(wrongAfter(awaitApart, [] { takeRegisters<240>(); }),
+             Contains("calls takeRegisters(240) after"));
+  CHECK_THAT(wrongAfter(awaitApart, [] { releaseRegisters<24>(); }),
+             Contains("calls releaseRegisters(24) after"));
+
+  const auto fence = [] { fenceProducts(); };
+  CHECK_THAT(
+      wrongAfter([](uint32_t* words, Barrier*) { loadRelaxed(reinterpret_cast<const uint64_t*>(words)); },
+                 fence),
+      Contains("calls fenceProducts() after loadRelaxed()"));
+  CHECK_THAT(wrongAfter([](uint32_t*, Barrier*) { globalTimer(); }, fence),
+             Contains("calls fenceProducts() after globalTimer()"));
+  CHECK_THAT(
+      wrongAfter([](uint32_t*, Barrier*) { addShared(reinterpret_cast<uint32_t*>(sharedMemory() + 64), 1); },
+                 fence),
+      Contains("calls fenceProducts() after addShared()"));
+  // one lane is enough
+  CHECK_THAT(wrongAfter(
+                 [](uint32_t* words, Barrier* barrier) {
+                   if (threadIndex() == 77) awaitApart(words, barrier);
+                 },
+                 fence),
+             Contains("thread 77: calls fenceProducts() after hasEnded()"));
+}
+
+TEST_CASE("a warp that has met again after a wait may make aligned calls") {
+  const auto wrongWithMeeting = [](const auto& meet) {
+    return wrongAfter(
+        [&meet](uint32_t* words, Barrier* barrier) {
+          awaitApart(words, barrier);
+          meet();
+        },
+        [] {
+          fenceProducts();
+          groupProducts();
+          waitProducts<0>();
+        });
+  };
+  CHECK(wrongWithMeeting([] { syncWarp(); }) == "");
+  CHECK(wrongWithMeeting([] { ballot(true); }) == "");
+  CHECK(wrongWithMeeting([] { shuffle(1, 0); }) == "");
+  CHECK(wrongWithMeeting([] { syncNamed(1, 128); }) == "");
+  CHECK(wrongWithMeeting([] { syncBlock(); }) == "");
+}
+
+// Block 0 stores and signals; in block 1 a thread sees the signal, and then a thread copies. `see` and `copy`
+// are what these two do before that, with a barrier between them where they are two.
+template <class See, class Fence>
+std::string wrongCopy(int copier, const See& see, const Fence& fence) {
+  std::vector<uint32_t> words(64);
+  registerGlobal(words.data(), words.size() * sizeof(uint32_t));
+  uint64_t counter = 0;
+  registerGlobal(&counter, sizeof(counter));
+  return model::run({.blocks = 2, .threads = 128, .sharedBytes = 4096, .seed = 1}, [&] {
+    Barrier* const barrier = makeBarrier(1);
+    if (blockIndex() == 0) {
+      if (threadIndex() != 0) return;
+      store(&words[0], 1U);
+      signal(&counter, 1);
+      return;
+    }
+    if (threadIndex() == 0) {
+      while (loadRelaxed(&counter) == 0) sleepFor(100);
+      see(&counter);
+    }
+    if (copier != 0) syncBlock();
+    if (threadIndex() != copier) return;
+    fence();
+    arriveExpecting(barrier, 16);
+    copyBytes(sharedMemory() + 1024, reinterpret_cast<const std::byte*>(words.data()), 16, barrier);
+    awaitApart(nullptr, barrier);
+  });
+}
+
+TEST_CASE("a proxy fence counts only after the acquire that it belongs to") {
+  const auto nothing = [](auto...) {};
+  const auto acquire = [](auto...) { fenceAcquire(); };
+  const auto fence = [](auto...) { fenceProxyAsync(); };
+  const auto noAcquire = Contains("copies what block 0 stored, without fenceAcquire()");
+  const auto noFence = Contains("copies what a plain store wrote, without fenceProxyAsync() after");
+  for (const int copier : {0, 96}) {
+    CAPTURE(copier);
+    CHECK(wrongCopy(copier, acquire, fence) == "");
+    CHECK_THAT(wrongCopy(copier, nothing, fence), noAcquire);
+    CHECK_THAT(wrongCopy(copier, acquire, nothing), noFence);
+    // before the acquire, a signal was seen that no acquire had followed
+    CHECK_THAT(wrongCopy(
+                   copier,
+                   [](auto...) {
+                     fenceProxyAsync();
+                     fenceAcquire();
+                   },
+                   nothing),
+               noFence);
+  }
+  // the fence is that of the thread that copies
+  CHECK_THAT(wrongCopy(
+                 96,
+                 [](auto...) {
+                   fenceAcquire();
+                   fenceProxyAsync();
+                 },
+                 nothing),
+             noFence);
+}
+
+TEST_CASE("memory that is only mapped takes none, however large it is") {
+  constexpr size_t kBytes = size_t{1} << 37;
+  void* const memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  registerGlobal(memory, kBytes);
+  const std::string wrong = model::run({.threads = 128, .sharedBytes = 4096, .seed = 1}, [&] {
+    Barrier* const barrier = makeBarrier(1);
+    auto* const words = static_cast<std::byte*>(memory) + threadIndex() * (kBytes / 128);
+    store(reinterpret_cast<uint32_t*>(words), 7U);
+    if (threadIndex() != 127) return;
+    arriveExpecting(barrier, 16);
+    copyBytes(sharedMemory() + 1024, words, 16, barrier);
+  });
+  CHECK_THAT(wrong, Contains("thread 127: copies what a plain store wrote, without fenceProxyAsync()"));
+  ::munmap(memory, kBytes);
 }
 
 TEST_CASE("a block that ends while a copy reads its shared memory is found by some seed") {

@@ -36,6 +36,7 @@ const std::array<uint32_t, 32>& exchange(Machine& m, uint32_t word, const char* 
 void setRegisters(Machine& m, int count, const std::string& what, bool takes) {
   if (count < 24 || count > 240 || count % 8 != 0)
     m.fail(fmt::format("{}, expected a multiple of 8 from 24 to 240", what));
+  m.checkTogether(what);
   m.align(what);
   Block& block = m.block();
   int& own = block.registers[static_cast<size_t>(m.self().index / 128)];
@@ -151,7 +152,7 @@ void arrive(Barrier* barrier, uint32_t bytes) {
   if (state.pending == 0)
     m.fail(fmt::format("arrives at {} more often than {} times in a phase", nameOf(m.block(), barrier),
                        state.count));
-  state.order[state.phase % 2].release();
+  state.order[state.phase % 2].releaseBy(m.self());
   state.bytes += bytes;
   --state.pending;
   endPhase(state);
@@ -167,8 +168,9 @@ bool hasEnded(Barrier* barrier, int parity) {
   m.self().waitsForPhase = barrier;
   m.wait("the end of a phase", ended, m.now + kLook);
   m.self().waitsForPhase = nullptr;
+  m.self().apartSince = "hasEnded()";
   if (!ended.holds()) return false;
-  state.order[static_cast<size_t>(parity)].acquire();
+  state.order[static_cast<size_t>(parity)].acquireBy(m.self());
   return true;
 }
 

@@ -37,7 +37,7 @@ Map mapFrom(Machine& m, const TensorMap* map) {
 
 // Of a copy: what lies in memory of the device, not among the arguments of the kernel, needs a fence.
 Map fencedMapFrom(Machine& m, const TensorMap* map) {
-  if (m.writtenAt(map) != nullptr && !m.self().fencedMaps.contains(map))
+  if (m.regionOf(map) != nullptr && !m.self().fencedMaps.contains(map))
     m.fail("copies by a TensorMap in memory without fenceMap()");
   return mapFrom(m, map);
 }
@@ -65,13 +65,6 @@ void checkPlace(Machine& m, const std::byte* shared, size_t bytes, size_t alignm
   if (static_cast<size_t>(shared - m.block().shared) % alignment != 0)
     m.fail(fmt::format("copies at {} of shared memory, expected a multiple of {}", shared - m.block().shared,
                        alignment));
-}
-
-// What a plain store wrote to global memory: the copying thread must have fenced since.
-void checkSeen(Machine& m, const std::byte* from, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kGranule)
-    if (const Written* const written = m.writtenAt(from + at); written && written->epoch > m.self().seenEpoch)
-      m.fail("copies what a plain store wrote, without fenceProxyAsync() after it");
 }
 
 void forgetWriters(Machine& m, const std::byte* to, size_t bytes) {
@@ -212,7 +205,7 @@ void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column,
     m.fail(fmt::format("copyBox(): {} rows, expected 0 to {}", rows, box.map.boxRows));
   checkPlace(m, to, box.bytes(), box.map.boxRows == 1 ? kAreaRow : 8 * kAreaRow);
   for (int r = 0; r < rows; ++r)
-    checkSeen(m, box.rowIn(r), static_cast<size_t>(box.columnsOf(r) * box.map.elementBytes));
+    checkKnown(m, box.rowIn(r), static_cast<size_t>(box.columnsOf(r) * box.map.elementBytes));
   const uint32_t first = static_cast<uint32_t>(to - m.block().shared) / kAreaRow % 8;
   postLoad(to, box.bytes(), barrier, [box, to, first, rows] { land(box, to, first, rows); });
 }
@@ -239,7 +232,7 @@ void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* ba
   const Quiet quiet;
   Machine& m = machine();
   checkRun(m, to, from, bytes);
-  checkSeen(m, from, bytes);
+  checkKnown(m, from, bytes);
   postLoad(to, bytes, barrier, [to, from, bytes] {
     std::memcpy(to, from, bytes);
     announceRead(from, bytes);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -38,18 +39,34 @@ int alignedRegisters(int threads) { return kRegisters / threads / 8 * 8; }
 
 Machine& machine() { return *current; }
 
+void learn(Knowledge& known, const Knowledge& more) {
+  if (known.size() < more.size()) known.resize(more.size());
+  for (size_t b = 0; b < more.size(); ++b) known[b] = std::max(known[b], more[b]);
+}
+
+void KnownOrder::releaseBy(const Thread& thread) {
+  release();
+  learn(known_, thread.known);
+}
+
+void KnownOrder::acquireBy(Thread& thread) {
+  acquire();
+  learn(thread.known, known_);
+}
+
 Machine::Machine(const Launch& of, std::vector<Region> memory)
     : launch(of),
       regions(joined(std::move(memory))),
       random(static_cast<uint32_t>(of.seed * 2654435761U + 1)) {
-  for (Region& region : regions) region.written.resize(region.bytes / kGranule + 2);
   for (int b = 0; b < launch.blocks; ++b) {
     auto block = std::make_unique<Block>();
     block->memory.resize(launch.sharedBytes + 1024);
-    for (std::byte& each : block->memory) each = static_cast<std::byte>(random());
+    for (size_t at = 0; at + 4 <= block->memory.size(); at += 4) {
+      const auto word = static_cast<uint32_t>(random());
+      std::memcpy(&block->memory[at], &word, sizeof(word));
+    }
     const auto address = reinterpret_cast<uintptr_t>(block->memory.data());
     block->shared = block->memory.data() + (1024 - address % 1024) % 1024;
-    block->written.resize(launch.sharedBytes / kGranule + 1);
     for (int w = 0; w < launch.threads / 32; ++w) block->warps.push_back(std::make_unique<WarpState>());
     for (int g = 0; g < launch.threads / 128; ++g) {
       block->warpgroups.push_back(std::make_unique<WarpgroupState>());
@@ -66,6 +83,8 @@ std::string Machine::run(const std::function<void()>& kernel) {
       auto thread = std::make_unique<Thread>();
       thread->block = b;
       thread->index = t;
+      thread->known.resize(static_cast<size_t>(launch.blocks));
+      thread->copied.resize(static_cast<size_t>(launch.blocks));
       runnable_.push_back(static_cast<int>(threads.size()));
       Thread* const own = thread.get();
       const auto work = [this, own, &kernel] {
@@ -194,8 +213,8 @@ uint64_t Machine::meet(Meeting& meeting, int expected, std::string_view what, bo
   if (meeting.arrived > 0 && meeting.what != what)
     fail(fmt::format("calls {} where others of its warp call {}", what, meeting.what));
   meeting.what = what;
-  Order& order = meeting.order[generation % 2];
-  if (isOrdered) order.release();
+  KnownOrder& order = meeting.order[generation % 2];
+  if (isOrdered) order.releaseBy(self());
   if (++meeting.arrived == expected) {
     meeting.arrived = 0;
     ++meeting.generation;
@@ -204,12 +223,19 @@ uint64_t Machine::meet(Meeting& meeting, int expected, std::string_view what, bo
   } else {
     wait(what, {.number = &meeting.generation, .mask = UINT64_MAX, .before = generation});
   }
-  if (isOrdered) order.acquire();
+  if (isOrdered) order.acquireBy(self());
+  self().apartSince = {};
   return generation;
 }
 
 uint64_t Machine::align(std::string_view what, bool isOrdered) {
   return meet(block().warps[static_cast<size_t>(self().index / 32)]->meeting, 32, what, isOrdered);
+}
+
+void Machine::checkTogether(std::string_view what) {
+  if (self().apartSince.empty()) return;
+  fail(fmt::format("calls {} after {} that each lane may leave at another time: syncWarp() is missing", what,
+                   self().apartSince));
 }
 
 void Machine::post(std::function<bool()> possible, std::function<void()> happen) {
@@ -285,6 +311,7 @@ std::byte* sharedMemory() {
 uint64_t globalTimer() {
   const Quiet quiet;
   machine().yield();
+  machine().self().apartSince = "globalTimer()";
   return static_cast<uint64_t>(machine().now);
 }
 void sleepFor(uint32_t nanoseconds) {

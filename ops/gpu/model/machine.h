@@ -19,19 +19,36 @@
 
 #include "ops/gpu/model/fiber.h"
 #include "ops/gpu/model/launch.h"
+#include "ops/gpu/model/records.h"
 #include "ops/gpu/model/sanitizers.h"
 
 namespace sluice::gpu::model {
 
 inline constexpr int64_t kNever = INT64_MAX;
-inline constexpr size_t kGranule = 16;  // bytes that a proxy is remembered for
+
+struct Thread;
+
+// Plain stores that are known to have happened: by block of the storing thread, the Machine::epoch of the
+// last one.
+using Knowledge = std::vector<uint64_t>;
+void learn(Knowledge& known, const Knowledge& more);
+
+// A point of order that also hands on what is known. A value that must not move while it is in use.
+class KnownOrder : public Order {
+ public:
+  void releaseBy(const Thread& thread);
+  void acquireBy(Thread& thread);
+
+ private:
+  Knowledge known_;
+};
 
 // Threads that come together: each waits until `arrived` of them are there.
 struct Meeting {
   int arrived = 0;
   uint64_t generation = 0;
-  std::string_view what;       // they came for; a waiting thread keeps the characters
-  std::array<Order, 2> order;  // by generation
+  std::string_view what;            // they came for; a waiting thread keeps the characters
+  std::array<KnownOrder, 2> order;  // by generation
 };
 
 struct WarpState {
@@ -89,9 +106,15 @@ struct Thread {
   std::string_view waitsFor;               // empty: for nothing
   const Barrier* waitsForPhase = nullptr;  // null: for no end of a phase
 
+  // The call that may have let it go on without its warp: its answer depends on when a lane asks. Empty: the
+  // warp has met since.
+  std::string_view apartSince;
+
   std::set<const void*> fencedMaps;
   uint64_t proxyFences = 0;       // number of its fenceProxyAsync()
-  uint64_t seenEpoch = 0;         // global stores before its last one
+  uint64_t lookedAt = 0;          // Machine::epoch at its last loadRelaxed()
+  Knowledge known;                // of plain stores
+  Knowledge copied;               // what it knew at its last fenceProxyAsync(), so that its copies see it
   uint64_t barrierFences = 0;     // number of its fenceBarrierInit()
   std::optional<Actor> observer;  // of race detection: knows the counters as they were when they were read
   Order observed;
@@ -107,11 +130,11 @@ struct Thread {
 
 struct BarrierState {
   int count = 0, pending = 0;
-  int64_t bytes = 0;           // announced and not yet there
-  uint64_t phase = 0;          // number of phases that have ended
-  int maker = 0;               // thread
-  uint64_t fencesBefore = 0;   // of the maker, when it made it
-  std::array<Order, 2> order;  // by phase
+  int64_t bytes = 0;                // announced and not yet there
+  uint64_t phase = 0;               // number of phases that have ended
+  int maker = 0;                    // thread
+  uint64_t fencesBefore = 0;        // of the maker, when it made it
+  std::array<KnownOrder, 2> order;  // by phase
 };
 
 struct NamedBarrier {
@@ -119,21 +142,15 @@ struct NamedBarrier {
   int threads = 0;
 };
 
-// Who wrote the bytes of a granule last with a plain store; 0: nobody, or a copy.
-struct Written {
-  int thread = 0;            // in shared memory: its number + 1
-  uint64_t proxyFences = 0;  // of that thread, before
-  uint64_t epoch = 0;        // in global memory
-};
-
 struct Block {
   std::byte* shared = nullptr;
   std::vector<std::byte> memory;  // with room to align `shared`
-  std::vector<Written> written;   // by granule
+  Records written;
   std::map<const Barrier*, std::unique_ptr<BarrierState>> barriers;
   std::vector<std::unique_ptr<WarpState>> warps;
   std::vector<std::unique_ptr<WarpgroupState>> warpgroups;
   std::array<NamedBarrier, 16> named;  // 0: the block
+  Knowledge added;                     // what threads knew that called addShared()
   std::vector<int> registers;          // by warpgroup, of each thread
   int freeRegisters = 0;
 };
@@ -141,7 +158,7 @@ struct Block {
 struct Region {
   const std::byte* data = nullptr;
   size_t bytes = 0;
-  std::vector<Written> written;  // by granule
+  Records written;
 };
 
 // Something that happens by itself when it is possible, later than it was asked for.
@@ -167,6 +184,8 @@ class Machine {
   uint64_t meet(Meeting& meeting, int expected, std::string_view what, bool isOrdered);
   // Of the warp: all lanes must call it.
   uint64_t align(std::string_view what, bool isOrdered = false);
+  // Fails if the lanes of the warp may be apart, where hardware must find them together.
+  void checkTogether(std::string_view what);
 
   void post(std::function<bool()> possible, std::function<void()> happen);
   void progress() { movedAt = now; }
@@ -182,7 +201,13 @@ class Machine {
   Region* regionOf(const void* address);
   // Fails if the bytes are not in `memory` that the running thread may access.
   void checkAccess(const void* address, size_t bytes, bool onlyShared = false);
-  // The record of a granule, in shared or global memory; null: in neither.
+  // Where the record of a granule is; in no memory of the kernel: null.
+  struct RecordPlace {
+    Records* records = nullptr;
+    size_t offset = 0;
+  };
+  RecordPlace recordOf(const void* address);
+  // The record of a granule; null: no plain store wrote to it.
   Written* writtenAt(const void* address);
 
   int below(int limit) { return static_cast<int>(random() % static_cast<uint32_t>(limit)); }
@@ -197,7 +222,7 @@ class Machine {
   int running = -1;
   int64_t now = 1;      // ns
   int64_t movedAt = 1;  // when something last changed
-  uint64_t epoch = 0;   // number of global stores
+  uint64_t epoch = 0;   // number of plain stores
   std::string problem;
   Order end;  // of all threads and copies
 
@@ -234,6 +259,9 @@ std::string nameOf(const Block& block, const Barrier* barrier);
 BarrierState& stateOf(Machine& m, const Barrier* barrier);
 // Bytes that a copy has brought.
 void landBytes(BarrierState& state, int64_t bytes);
+// A copy by the running thread reads global memory: of what a plain store wrote there, it must know, and have
+// fenced since.
+void checkKnown(Machine& m, const std::byte* global, size_t bytes);
 // A copy or product (`what`) reads shared memory: who wrote it with a plain store must have fenced since.
 void checkFenced(Machine& m, const std::byte* shared, size_t bytes, const char* what);
 

@@ -52,13 +52,18 @@ void Machine::checkAccess(const void* address, size_t bytes, bool onlyShared) {
     fail(fmt::format("accesses {} bytes that are in no memory of the kernel", bytes));
 }
 
-Written* Machine::writtenAt(const void* address) {
-  const auto place = [&](const std::byte* area) {
-    return static_cast<size_t>(static_cast<const std::byte*>(address) - area) / kGranule;
+Machine::RecordPlace Machine::recordOf(const void* address) {
+  const auto offset = [&](const std::byte* area) {
+    return static_cast<size_t>(static_cast<const std::byte*>(address) - area);
   };
-  if (Block* const owner = blockOf(address)) return &owner->written[place(owner->shared)];
-  if (Region* const region = regionOf(address)) return &region->written[place(region->data)];
-  return nullptr;
+  if (Block* const owner = blockOf(address)) return {&owner->written, offset(owner->shared)};
+  if (Region* const region = regionOf(address)) return {&region->written, offset(region->data)};
+  return {};
+}
+
+Written* Machine::writtenAt(const void* address) {
+  const RecordPlace place = recordOf(address);
+  return place.records ? place.records->find(place.offset) : nullptr;
 }
 
 void beforeLoad(const void* from, size_t bytes) {
@@ -75,7 +80,10 @@ void beforeStore(void* to, size_t bytes) {
   m.yield();
   checkAligned(m, to, bytes);
   m.checkAccess(to, bytes);
-  *m.writtenAt(to) = {m.running + 1, m.self().proxyFences, ++m.epoch};
+  const Machine::RecordPlace place = m.recordOf(to);
+  Thread& own = m.self();
+  place.records->at(place.offset) = {m.running + 1, own.proxyFences, ++m.epoch};
+  own.known[static_cast<size_t>(own.block)] = m.epoch;
   m.progress();
 }
 
@@ -85,11 +93,13 @@ uint64_t loadRelaxed(const uint64_t* counter) {
   Machine& m = machine();
   m.yield();
   m.checkAccess(counter, sizeof(uint64_t));
+  Thread& own = m.self();
+  own.lookedAt = m.epoch;
+  own.apartSince = "loadRelaxed()";
   if (!__tsan_atomic64_load) return *counter;
   const long long found =
       __tsan_atomic64_load(reinterpret_cast<const volatile long long*>(counter), __ATOMIC_RELAXED);
   // a later fenceAcquire() orders what was signalled up to here, and not what comes in between
-  Thread& own = m.self();
   if (!own.observer) own.observer.emplace();
   own.observer->act([&] {
     __tsan_acquire(const_cast<uint64_t*>(counter));
@@ -101,7 +111,9 @@ uint64_t loadRelaxed(const uint64_t* counter) {
 void fenceAcquire() {
   const Quiet quiet;
   Machine& m = machine();
-  m.self().observed.acquire();
+  Thread& own = m.self();
+  own.observed.acquire();
+  for (uint64_t& each : own.known) each = std::max(each, own.lookedAt);
   m.yield();
 }
 
@@ -125,6 +137,10 @@ uint32_t addShared(uint32_t* number, uint32_t amount) {
   checkAligned(m, number, sizeof(uint32_t));
   m.checkAccess(number, sizeof(uint32_t), true);
   m.progress();
+  Thread& own = m.self();
+  learn(m.block().added, own.known);
+  own.known = m.block().added;
+  own.apartSince = "addShared()";
   if (__tsan_atomic32_fetch_add)
     return static_cast<uint32_t>(__tsan_atomic32_fetch_add(reinterpret_cast<volatile int*>(number),
                                                            static_cast<int>(amount), __ATOMIC_ACQ_REL));
@@ -135,8 +151,24 @@ void fenceProxyAsync() {
   const Quiet quiet;
   Machine& m = machine();
   ++m.self().proxyFences;
-  m.self().seenEpoch = m.epoch;
+  m.self().copied = m.self().known;
   m.yield();
+}
+
+void checkKnown(Machine& m, const std::byte* global, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kGranule) {
+    const Written* const written = m.writtenAt(global + at);
+    if (!written || written->thread == 0) continue;
+    const int block = m.threads[static_cast<size_t>(written->thread - 1)]->block;
+    const Thread& own = m.self();
+    if (written->epoch > own.known[static_cast<size_t>(block)])
+      m.fail(fmt::format(
+          "copies what block {} stored, without fenceAcquire() after it saw the signal of that", block));
+    if (written->epoch > own.copied[static_cast<size_t>(block)])
+      m.fail(
+          "copies what a plain store wrote, without fenceProxyAsync() after it or after the fenceAcquire() "
+          "for it");
+  }
 }
 
 }  // namespace sluice::gpu::model

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -12,7 +13,7 @@ namespace sluice::gpu::model {
 
 namespace {
 
-constexpr int kRows = 64, kDepth = 16;
+constexpr int kRows = 64, kDepth = 16, kMaxColumns = 256;
 constexpr float kFlying = 1.2345e-30F;  // of a sum in flight: an addition changes it
 
 // What describe() packs: where the operand is in shared memory, and its pitch.
@@ -22,6 +23,11 @@ uint64_t pitchOf(uint64_t description) { return description >> 32; }
 
 WarpgroupState& groupOf(Machine& m) {
   return *m.block().warpgroups[static_cast<size_t>(m.self().index / 128)];
+}
+
+void alignTogether(Machine& m, std::string_view what) {
+  m.checkTogether(what);
+  m.align(what);
 }
 
 // Calls use(place in shared memory, line, k) for the elements of an operand with `lines` rows or columns. The
@@ -44,12 +50,13 @@ float fromBf16(const std::byte* at) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
+// The element of a line and k is at line + k * lines.
 std::vector<float> operand(Machine& m, const Block& block, uint64_t description, Major major, int lines) {
   std::vector<float> values(static_cast<size_t>(lines * kDepth));
   uint64_t last = UINT64_MAX;
   forElements(description, major, lines, [&](uint64_t place, int line, int k) {
     if (place + 2 > m.launch.sharedBytes) return m.note("a product reads beyond the shared memory");
-    values[static_cast<size_t>(line * kDepth + k)] = fromBf16(block.shared + place);
+    values[static_cast<size_t>(line + k * lines)] = fromBf16(block.shared + place);
     if (place / kGranule == last) return;
     last = place / kGranule;
     checkFenced(m, block.shared + last * kGranule, kGranule, "product");
@@ -62,17 +69,21 @@ void happen(Machine& m, Block& block, Product& product) {
   product.issue->acquire();
   const std::vector<float> a = operand(m, block, product.a, product.majorA, kRows);
   const std::vector<float> b = operand(m, block, product.b, product.majorB, product.columns);
-  for (int thread = 0; thread < 128; ++thread) {
-    float* const sums = product.sums[static_cast<size_t>(thread)];
-    for (int i = 0; i < product.columns / 2; ++i) {
-      const int row = thread / 32 * 16 + thread % 32 / 4 + (i & 2) / 2 * 8;
-      const int column = i / 4 * 8 + thread % 4 * 2 + (i & 1);
-      const float* const left = &a[static_cast<size_t>(row * kDepth)];
-      const float* const right = &b[static_cast<size_t>(column * kDepth)];
-      float sum = product.add ? sums[i] : 0;
-      for (int k = 0; k < kDepth; ++k) sum += left[k] * right[k];
-      sums[i] = sum;
+  const auto columns = static_cast<size_t>(product.columns);
+  for (size_t row = 0; row < kRows; ++row) {
+    // the thread and the place among its sums (hw.h)
+    const auto sumAt = [&](size_t column) -> float& {
+      const size_t thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
+      return product.sums[thread][column / 8 * 4 + row % 16 / 8 * 2 + column % 2];
+    };
+    std::array<float, kMaxColumns> sums{};
+    for (size_t c = 0; c < columns && product.add; ++c) sums[c] = sumAt(c);
+    for (size_t k = 0; k < kDepth; ++k) {
+      const float left = a[row + k * kRows];
+      const float* const right = &b[k * columns];
+      for (size_t c = 0; c < columns; ++c) sums[c] += left * right[c];
     }
+    for (size_t c = 0; c < columns; ++c) sumAt(c) = sums[c];
   }
   product.end->release();
 }
@@ -120,13 +131,14 @@ uint64_t describe(const std::byte* tile, Major major, uint32_t pitch) {
 
 void fenceProducts() {
   const Quiet quiet;
-  machine().align("fenceProducts()");
+  alignTogether(machine(), "fenceProducts()");
   machine().self().mayMultiply = true;
 }
 
 void multiply(int columns, Major majorA, Major majorB, float* sum, uint64_t a, uint64_t b, bool add) {
   const Quiet quiet;
   Machine& m = machine();
+  m.checkTogether("multiply()");
   m.yield();
   WarpgroupState& group = groupOf(m);
   Thread& own = m.self();
@@ -162,16 +174,16 @@ void multiply(int columns, Major majorA, Major majorB, float* sum, uint64_t a, u
 void groupProducts() {
   const Quiet quiet;
   Machine& m = machine();
-  m.align("groupProducts()");
+  alignTogether(m, "groupProducts()");
   m.self().productGroups.push_back(m.self().issued);
 }
 
 void waitProducts(int groups) {
   const Quiet quiet;
   Machine& m = machine();
-  m.align(groups == 0   ? "waitProducts<0>()"
-          : groups == 1 ? "waitProducts<1>()"
-                        : "waitProducts() of all but several groups");
+  alignTogether(m, groups == 0   ? "waitProducts<0>()"
+                   : groups == 1 ? "waitProducts<1>()"
+                                 : "waitProducts() of all but several groups");
   Thread& own = m.self();
   WarpgroupState& group = groupOf(m);
   const size_t over =
