@@ -12,9 +12,6 @@ __global__ void __launch_bounds__(kChainThreads, 1) chainKernel(const __grid_con
   runChain<Shape>(launch);
 }
 
-using Narrow = ProductShape<128, 6>;
-using Wide = ProductShape<256, 4>;
-
 template <class Shape>
 const char* launchShape(const Launch& launch, int blocks, cudaStream_t stream) {
   constexpr int kBytes = sizeof(ChainMemory<Shape>);
@@ -32,7 +29,8 @@ const char* launchShape(const Launch& launch, int blocks, cudaStream_t stream) {
 
 const char* launchChain(const Launch& launch, int columns, int blocks, void* stream) {
   const auto in = static_cast<cudaStream_t>(stream);
-  return columns == 128 ? launchShape<Narrow>(launch, blocks, in) : launchShape<Wide>(launch, blocks, in);
+  return columns == 128 ? launchShape<NarrowShape>(launch, blocks, in)
+                        : launchShape<WideShape>(launch, blocks, in);
 }
 
 }  // namespace sluice::gpu

@@ -35,6 +35,10 @@ struct ChainMemory {  // shared
   uint32_t copied;             // the task of comm
 };
 
+// The tiles that the kernel is made for: as many stages as fit into the shared memory of a block.
+using NarrowShape = ProductShape<128, 6>;
+using WideShape = ProductShape<256, 4>;
+
 // A rank's blocks, and which of them this one is.
 struct BlockShare {
   int index, count;

@@ -15,8 +15,7 @@ std::string runShape(model::Launch how, const Launch& launch) {
 }  // namespace
 
 std::string runChainKernel(model::Launch how, int columns, const Launch& launch) {
-  return columns == 128 ? runShape<ProductShape<128, 3>>(how, launch)
-                        : runShape<ProductShape<256, 2>>(how, launch);
+  return columns == 128 ? runShape<NarrowShape>(how, launch) : runShape<WideShape>(how, launch);
 }
 
 }  // namespace sluice::gpu

@@ -9,7 +9,8 @@
 
 namespace sluice::gpu {
 
-// Tiles of 128 columns with 3 stages, or of 256 with 2. Returns what the model found wrong; empty: nothing.
+// Tiles of 128 or 256 columns, with as many stages as on a GPU. Returns what the model found wrong; empty:
+// nothing.
 std::string runChainKernel(model::Launch how, int columns, const Launch& launch);
 
 }  // namespace sluice::gpu
