@@ -19,7 +19,7 @@ namespace sluice::gpu {
 inline constexpr int kPairsAtOnce = 4;
 
 // act of pairs of gate and up, by the product's activation.
-template <bool kHasGate>
+template <class Shape, bool kHasGate>
 SLUICE_DEVICE void activate(const Product* product, const Pairs& gate, const Pairs& up, Pairs& act) {
   SLUICE_UNROLL
   for (int begin = 0; begin < 16; begin += kPairsAtOnce) {
@@ -33,43 +33,44 @@ SLUICE_DEVICE void activate(const Product* product, const Pairs& gate, const Pai
         }
       }
     };
-    ops::withActivation<Scalar>(load(&product->activation), load(&product->limit), body);
+    ops::withActivation<Scalar>(activationOf<Shape>(product), load(&product->limit), body);
   }
 }
 
 template <class Shape, bool kHasGate>
-SLUICE_DEVICE void storeActivationBy(const Product* product, const Matrix* matrices,
+SLUICE_DEVICE void storeActivationBy(const Product* product, const NearMatrix* matrices,
                                      ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
   constexpr int kColumns = Shape::kColumns / (kHasGate ? 2 : 1);  // of act
   constexpr int kUp = Shape::kColumns / 8;                        // the first pair of up
-  const Matrix* const out = &matrices[load(&product->out)];
-  const uint16_t gateUp = load(&product->gateUp);
+  constexpr int kParts = kColumns / 64;
+  const NearMatrix* const out = &matrices[kOut];
+  const NearMatrix* const gateUp = &matrices[kGateUp];
+  const bool keepsGateUp = load(&product->gateUp) != kNoMatrix;
   const int firstColumn = load(&product->firstColumn), inter = load(&out->columns);
   const int endColumn = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
   Staging staging = {memory->staging[mathGroup()], 0};
-  SLUICE_UNROLL
-  for (int part = 0; part < kColumns / 64; ++part) {
+  SLUICE_LOOP
+  for (int part = 0; part < kParts; ++part) {
     const int column = firstColumn + 64 * part;
     if (column >= endColumn) break;
     Pairs gate, up, act;
-    takePart(tile, 16 * part, gate);
-    if constexpr (kHasGate) takePart(tile, kUp + 16 * part, up);
-    activate<kHasGate>(product, gate, up, act);
+    takePart<0, kParts>(tile, part, gate);
+    if constexpr (kHasGate) takePart<kUp, kParts>(tile, part, up);
+    activate<Shape, kHasGate>(product, gate, up, act);
     stageRows(&staging, out, rows, {column, endColumn}, act);
-    if (gateUp == kNoMatrix) continue;
-    stageRows(&staging, &matrices[gateUp], rows, {column, endColumn}, gate);
-    if constexpr (kHasGate)
-      stageRows(&staging, &matrices[gateUp], rows, {inter + column, inter + endColumn}, up);
+    if (!keepsGateUp) continue;
+    stageRows(&staging, gateUp, rows, {column, endColumn}, gate);
+    if constexpr (kHasGate) stageRows(&staging, gateUp, rows, {inter + column, inter + endColumn}, up);
   }
   endStores();
 }
 
 // Of ProductKind::kActivation; by a warpgroup, as storeProduct().
 template <class Shape>
-SLUICE_DEVICE void storeActivation(const Product* product, const Matrix* matrices,
+SLUICE_DEVICE void storeActivation(const Product* product, const NearMatrix* matrices,
                                    ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
-  if (isGated(product))
+  if (isGated<Shape>(product))
     storeActivationBy<Shape, true>(product, matrices, memory, tile);
   else
     storeActivationBy<Shape, false>(product, matrices, memory, tile);
@@ -95,7 +96,7 @@ SLUICE_DEVICE ElementGrad gradAt(const Function& function, float gate, float up,
 }
 
 // Replaces pairs of gate and up by their gradients, and pairs of the gradient of act by act.
-template <bool kHasGate>
+template <class Shape, bool kHasGate>
 SLUICE_DEVICE void differentiate(const Product* product, Pairs& gate, Pairs& up, Pairs& act,
                                  RowWeights* weights) {
   SLUICE_UNROLL
@@ -116,7 +117,7 @@ SLUICE_DEVICE void differentiate(const Product* product, Pairs& gate, Pairs& up,
         }
       }
     };
-    ops::withActivation<Scalar>(load(&product->activation), load(&product->limit), body);
+    ops::withActivation<Scalar>(activationOf<Shape>(product), load(&product->limit), body);
   }
 }
 
@@ -152,30 +153,31 @@ SLUICE_DEVICE void storeRowWeightGrads(const Product* product, GroupRows rows, c
 }
 
 template <class Shape, bool kHasGate>
-SLUICE_DEVICE void storeActivationGradBy(const Product* product, const Matrix* matrices,
+SLUICE_DEVICE void storeActivationGradBy(const Product* product, const NearMatrix* matrices,
                                          ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
-  const Matrix* const out = &matrices[load(&product->out)];
-  const Matrix* const gateUp = &matrices[load(&product->gateUp)];
-  const uint16_t again = load(&product->act);
+  const NearMatrix* const out = &matrices[kOut];
+  const NearMatrix* const gateUp = &matrices[kGateUp];
+  const bool storesAct = load(&product->act) != kNoMatrix;
   const int firstColumn = load(&product->firstColumn), inter = load(&out->columns) / (kHasGate ? 2 : 1);
   const int endColumn = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
   RowWeights weights = loadRowWeights(product, rows);
   Staging staging = {memory->staging[mathGroup()], 0};
-  SLUICE_UNROLL
-  for (int part = 0; part < Shape::kColumns / 64; ++part) {
+  constexpr int kParts = Shape::kColumns / 64;
+  SLUICE_LOOP
+  for (int part = 0; part < kParts; ++part) {
     const int column = firstColumn + 64 * part;
     if (column >= endColumn) break;
     const ColumnRange gateColumns = {column, endColumn}, upColumns = {inter + column, inter + endColumn};
     Pairs gate, up, act;
     loadRows(gateUp, rows, gateColumns, gate);
     if constexpr (kHasGate) loadRows(gateUp, rows, upColumns, up);
-    takePart(tile, 16 * part, act);
-    differentiate<kHasGate>(product, gate, up, act, &weights);
+    takePart<0, kParts>(tile, part, act);
+    differentiate<Shape, kHasGate>(product, gate, up, act, &weights);
     stageRows(&staging, out, rows, gateColumns, gate);
     if constexpr (kHasGate) stageRows(&staging, out, rows, upColumns, up);
     // computed in any case: else f of all elements would stay in registers until here
-    if (again != kNoMatrix) stageRows(&staging, &matrices[again], rows, gateColumns, act);
+    if (storesAct) stageRows(&staging, &matrices[kAct], rows, gateColumns, act);
   }
   storeRowWeightGrads(product, rows, weights);
   endStores();
@@ -183,9 +185,9 @@ SLUICE_DEVICE void storeActivationGradBy(const Product* product, const Matrix* m
 
 // Of ProductKind::kActivationGrad, whose sums are the gradient of act; by a warpgroup, as storeProduct().
 template <class Shape>
-SLUICE_DEVICE void storeActivationGrad(const Product* product, const Matrix* matrices,
+SLUICE_DEVICE void storeActivationGrad(const Product* product, const NearMatrix* matrices,
                                        ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
-  if (isGated(product))
+  if (isGated<Shape>(product))
     storeActivationGradBy<Shape, true>(product, matrices, memory, tile);
   else
     storeActivationGradBy<Shape, false>(product, matrices, memory, tile);

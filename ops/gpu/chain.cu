@@ -12,8 +12,11 @@ __global__ void __launch_bounds__(kChainThreads, 1) chainKernel(const __grid_con
   runChain<Shape>(launch);
 }
 
-template <class Shape>
-const char* launchShape(const Launch& launch, int blocks, cudaStream_t stream) {
+// Each activation has a kernel of its own: together their code would not fit into the caches of instructions.
+template <ActivationKind kKind>
+const char* launchWith(const Launch& launch, int blocks, cudaStream_t stream) {
+  static_assert(WideShape::kColumns == kLaunchedColumns);
+  using Shape = ProductShape<WideShape::kColumns, WideShape::kStages, static_cast<int>(kKind)>;
   constexpr int kBytes = sizeof(ChainMemory<Shape>);
   static_assert(kBytes <= 232'448);  // of a block of sm_90
   const auto kernel = reinterpret_cast<const void*>(&chainKernel<Shape>);
@@ -27,10 +30,28 @@ const char* launchShape(const Launch& launch, int blocks, cudaStream_t stream) {
 
 }  // namespace
 
-const char* launchChain(const Launch& launch, int columns, int blocks, void* stream) {
+const char* launchChain(const Launch& launch, ActivationKind activation, int blocks, void* stream) {
   const auto in = static_cast<cudaStream_t>(stream);
-  return columns == 128 ? launchShape<NarrowShape>(launch, blocks, in)
-                        : launchShape<WideShape>(launch, blocks, in);
+  switch (activation) {
+    using enum ActivationKind;
+    case kSwiglu:
+      return launchWith<kSwiglu>(launch, blocks, in);
+    case kSilu:
+      return launchWith<kSilu>(launch, blocks, in);
+    case kSwigluClamp:
+      return launchWith<kSwigluClamp>(launch, blocks, in);
+    case kGeglu:
+      return launchWith<kGeglu>(launch, blocks, in);
+    case kReglu:
+      return launchWith<kReglu>(launch, blocks, in);
+    case kSquaredReglu:
+      return launchWith<kSquaredReglu>(launch, blocks, in);
+    case kRelu2:
+      return launchWith<kRelu2>(launch, blocks, in);
+    case kSwigluOai:
+      return launchWith<kSwigluOai>(launch, blocks, in);
+  }
+  return "an unknown activation";
 }
 
 }  // namespace sluice::gpu

@@ -17,22 +17,21 @@
 #include "ops/gpu/product.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/row_work.h"
+#include "ops/gpu/task_record.h"
 #include "ops/gpu/weight_grad.h"
 
 namespace sluice::gpu {
 
+// One is filled while the tasks of the other are multiplied.
 inline constexpr int kRecords = 2;
-// Warpgroups may be two tasks apart: one is done with both tasks of the ring when the other has just taken
-// the first and so made room for a third.
-inline constexpr int kOpenTasks = 4;
 
 template <class Shape>
 struct ChainMemory {  // shared
   ProductMemory<Shape> products;
-  Ring<kRecords> records;  // filled by one arrival, emptied by 8 warps
-  uint32_t taken[kRecords];
-  uint32_t ended[kOpenTasks];  // warpgroups that have ended the task, counted on over tasks
-  uint32_t copied;             // the task of comm
+  Ring<kRecords> ring;  // of records: filled by one arrival, emptied by 8 warps
+  TaskRecord records[kRecords];
+  FencedMaps fenced;
+  uint32_t copied;  // the task of comm
 };
 
 // The tiles that the kernel is made for: as many stages as fit into the shared memory of a block.
@@ -113,6 +112,7 @@ SLUICE_DEVICE bool reportHead(const Chain& chain, BlockShare share, Role role, i
   const bool isWaiting = head.task != head.end && !isReady(chain, &head);
   const uint32_t segment = isWaiting ? load(&chain.tasks[head.task].segment) : kNoTask;
   uint32_t earliest = segment;
+  SLUICE_LOOP
   for (int lane = 0; lane < 32; ++lane) {
     const uint32_t other = shuffle(segment, lane);
     if (other < earliest) earliest = other;
@@ -169,7 +169,6 @@ SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, c
   Head head = {0, 0, 0};
   int held = -1;  // the core whose heads these are
   uint64_t since = globalTimer();
-  uint32_t pause = 32;
   while (true) {
     int openCore = -1;
     bool tookOne = false;
@@ -184,14 +183,12 @@ SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, c
     if (openCore < 0) return true;
     if (tookOne) {
       since = globalTimer();
-      pause = 32;
       continue;
     }
-    if (ballot(loadRelaxed(chain.abort) != 0) != 0) return true;
+    if (ballot(loadRelaxedSystem(chain.abort) != 0) != 0) return true;
     const uint64_t waited = globalTimer() - since;
     if (ballot(waited > chain.limit) != 0 && reportHead(chain, share, role, openCore, waited)) return true;
-    sleepFor(pause);
-    if (pause < 256) pause *= 2;
+    sleepFor(waited < 1000 ? 32 : 256);
   }
 }
 
@@ -200,44 +197,38 @@ SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, c
 template <class Shape>
 struct LoadPositions {
   RingPosition<Shape::kStages> stage;
-  RingPosition<kRecords> record;  // of lane 0
+  RingPosition<kRecords> record;
 };
-
-// Hands a task to math. By lane 0.
-template <class Shape>
-SLUICE_DEVICE bool postRecord(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at,
-                              uint32_t task) {
-  if (!awaitEmpty(&memory->records, at->record, chain.limit)) return false;
-  store(&memory->taken[at->record.stage], task);
-  arrive(&memory->records.full[at->record.stage]);
-  at->record.advance();
-  return true;
-}
 
 // By the warp. Returns what was stuck.
 template <class Shape>
 SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at,
                              uint32_t task) {
-  if (ballot(laneIndex() == 0 && postRecord(chain, memory, at, task)) == 0) return Stuck::kRecord;
-  if (load(&chain.tasks[task].kind) == TaskKind::kRowWork) return Stuck::kNo;  // math loads by itself
-  fenceProxyAsync();  // others wrote `a`, perhaps with plain stores
-  const uint32_t work = load(&chain.tasks[task].work);
+  if (!awaitEmptyByWarp(&memory->ring, at->record, chain.limit)) return Stuck::kRecord;
+  TaskRecord* const record = &memory->records[at->record.stage];
+  bringTask(record, chain, task, &memory->fenced);
+  if (laneIndex() == 0) arrive(&memory->ring.full[at->record.stage]);
+  at->record.advance();
+  const TaskKind kind = load(&record->task.kind);
+  if (kind == TaskKind::kRowWork) return Stuck::kNo;  // math loads by itself
+  fenceProxyAsync();                                  // others wrote `a`, perhaps with plain stores
   Operands* const operands = &memory->products.operands;
   if (laneIndex() == 0) {
-    if (load(&chain.tasks[task].kind) == TaskKind::kWeightGrad)
-      setOperands<Shape>(&chain.weightGrads[work], chain.matrices, operands);
+    if (kind == TaskKind::kWeightGrad)
+      setOperands<Shape>(&record->weightGrad, record->matrices, operands);
     else
-      setOperands<Shape>(&chain.products[work], chain.matrices, operands);
+      setOperands<Shape>(&record->product, record->matrices, operands);
   }
   syncWarp();
-  fenceMaps(operands);
   return loadStages(&memory->products, &at->stage, chain.limit) ? Stuck::kNo : Stuck::kStage;
 }
 
 // By lane 0, after the last task: until all is read that was loaded. So the limit holds for math, too.
 template <class Shape>
 SLUICE_DEVICE Stuck endTasks(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at) {
-  if (!postRecord(chain, memory, at, kNoTask)) return Stuck::kRecord;
+  if (!awaitEmpty(&memory->ring, at->record, chain.limit)) return Stuck::kRecord;
+  store(&memory->records[at->record.stage].number, kNoTask);
+  arrive(&memory->ring.full[at->record.stage]);
   for (int i = 0; i < Shape::kStages; ++i, at->stage.advance())
     if (!awaitEmpty(&memory->products.ring, at->stage, chain.limit)) return Stuck::kStage;
   return Stuck::kNo;
@@ -292,10 +283,10 @@ SLUICE_DEVICE void runComm(const Chain& chain, BlockShare share, ChainMemory<Sha
 
 // Multiplies, and stores what becomes of this warpgroup's rows.
 template <class Shape>
-SLUICE_DEVICE void runProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
-                              RingPosition<Shape::kStages>* at, AbortWatch* watch,
-                              float (&sum)[Shape::kColumns / 2]) {
-  multiplyTile(product, memory, at, watch, sum);
+SLUICE_DEVICE void runProduct(const Product* product, const NearMatrix* matrices,
+                              ProductMemory<Shape>* memory, RingPosition<Shape::kStages>* at,
+                              AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
+  multiplyTile(product, matrices, memory, at, watch, sum);
   TilePairs<Shape> tile;
   packSums<Shape>(product, matrices, sum, tile);
   switch (load(&product->kind)) {
@@ -311,59 +302,64 @@ SLUICE_DEVICE void runProduct(const Product* product, const Matrix* matrices, Pr
 template <class Shape>
 SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
   RingPosition<Shape::kStages> at;
-  RingPosition<kRecords> record;
-  AbortWatch watch = {chain.abort, chain.limit};
-  for (int open = 0;; open = (open + 1) % kOpenTasks) {
-    if (!awaitFull(&memory->records, record, &watch)) return;
-    const uint32_t taken = load(&memory->taken[record.stage]);
-    syncWarp();
-    release(&memory->records, record.stage);
-    record.advance();
-    if (taken == kNoTask) return;
-
-    const ChainTask* const task = &chain.tasks[taken];
-    const uint32_t work = load(&task->work);
+  RingPosition<kRecords> next;
+  AbortWatch watch = {chain};
+  for (;; next.advance()) {
+    if (!awaitFull(&memory->ring, next, &watch)) return;
+    TaskRecord* const record = &memory->records[next.stage];
+    if (load(&record->number) == kNoTask) return;
     // One for all kinds of tasks, and not left to the first product: ptxas would then keep sums from task to
     // task, and spill what epilogues need.
     float sum[Shape::kColumns / 2];
     SLUICE_UNROLL
     for (int i = 0; i < Shape::kColumns / 2; ++i) sum[i] = 0;
-    if (load(&task->kind) == TaskKind::kRowWork)
-      runRowWork(&chain.rowWorks[work], memory->products.staging[mathGroup()][0]);
-    else if (load(&task->kind) == TaskKind::kWeightGrad)
-      runWeightGrad(&chain.weightGrads[work], chain.matrices, &memory->products, &at, &watch, sum);
+    const TaskKind kind = load(&record->task.kind);
+    if (kind == TaskKind::kRowWork)
+      runRowWork<Shape::kActivation>(&chain.rowWorks[load(&record->task.work)],
+                                     memory->products.staging[mathGroup()][0]);
+    else if (kind == TaskKind::kWeightGrad)
+      runWeightGrad(&record->weightGrad, record->matrices, &memory->products, &at, &watch, sum);
     else
-      runProduct(&chain.products[work], chain.matrices, &memory->products, &at, &watch, sum);
+      runProduct(&record->product, record->matrices, &memory->products, &at, &watch, sum);
     // the warpgroup that ends second: the other has stored its rows before
-    if (threadIndex() % 128 != 0 || addShared(&memory->ended[open], 1) % 2 == 0) continue;
-    signalEnd(chain, task);
+    if (threadIndex() % 128 == 0 && addShared(&record->ended, 1) % 2 == 1) signalEnd(chain, &record->task);
+    syncWarp();  // all lanes have read the record
+    release(&memory->ring, next.stage);
   }
+}
+
+// Of this block.
+SLUICE_DEVICE BlockShare shareOf(const Launch& launch) {
+  const int count = blockCount() / launch.partitions;
+  return {blockIndex() % count, count};
+}
+SLUICE_DEVICE const Chain& chainOf(const Launch& launch) {
+  return launch.chains[blockIndex() / (blockCount() / launch.partitions)];
 }
 
 // The kernel, in kChainThreads threads with sizeof(ChainMemory<Shape>) bytes of shared memory. The number of
 // blocks is a multiple of that of partitions.
 template <class Shape>
 SLUICE_DEVICE void runChain(const Launch& launch) {
-  const int count = blockCount() / launch.partitions;
-  const BlockShare share = {blockIndex() % count, count};
-  const Chain& chain = launch.chains[blockIndex() / count];
   auto* const memory = reinterpret_cast<ChainMemory<Shape>*>(sharedMemory());
+  if (!isAligned(memory, alignof(ChainMemory<Shape>))) trap("shared memory begins at an odd address");
   if (threadIndex() == 0) {
     initRing(&memory->products.ring, 1, 8);
-    initRing(&memory->records, 1, 8);
-    for (int i = 0; i < kOpenTasks; ++i) store(&memory->ended[i], 0U);
+    initRing(&memory->ring, 1, 8);
+    for (TaskRecord& record : memory->records) store(&record.ended, 0U);
+    initFencedMaps(&memory->fenced);
     fenceBarrierInit();
   }
   syncBlock();
-  if (warpIndex() < 4) {
-    releaseRegisters<56>();
-    if (warpIndex() == 0)
-      runLoad(chain, share, memory);
-    else
-      runComm(chain, share, memory);
+  if (warpIndex() >= 4) {
+    takeRegisters<208>();
+    runMath(chainOf(launch), memory);
   } else {
-    takeRegisters<224>();
-    runMath(chain, memory);
+    releaseRegisters<88>();
+    if (warpIndex() == 0)
+      runLoad(chainOf(launch), shareOf(launch), memory);
+    else
+      runComm(chainOf(launch), shareOf(launch), memory);
   }
 }
 

@@ -5,9 +5,11 @@
 
 namespace sluice::gpu {
 
-// Starts the kernel, with tiles of 128 or 256 columns, in that stream of CUDA (a cudaStream_t). All blocks
-// run at the same time: there are at most as many as the GPU has SMs, and a multiple of that of partitions.
-// Returns what CUDA said; null: nothing was wrong.
-const char* launchChain(const Launch& launch, int columns, int blocks, void* stream);
+inline constexpr int kLaunchedColumns = 256;
+
+// Starts the kernel in that stream of CUDA (a cudaStream_t), with tiles of kLaunchedColumns. The activation
+// is that of all tasks which have one. All blocks run at the same time: there are at most as many as the GPU
+// has SMs, and a multiple of that of partitions. Returns what CUDA said; null: nothing was wrong.
+const char* launchChain(const Launch& launch, ActivationKind activation, int blocks, void* stream);
 
 }  // namespace sluice::gpu

@@ -12,7 +12,7 @@ namespace sluice::gpu {
 // From byte `begin` of each row on whole Units, by thread `thread` of `threads`. Returns where they end.
 template <class Unit>
 SLUICE_DEVICE int copyUnits(const RowCopy* copy, int begin, int thread, int threads) {
-  constexpr int kInFlight = 4;
+  constexpr int kInFlight = sizeof(Unit) == sizeof(Part) ? 4 : 1;  // others are rare
   constexpr int kUnit = sizeof(Unit);
   const std::byte* const from = load(&copy->from);
   std::byte* const to = load(&copy->to);

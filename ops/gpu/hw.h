@@ -16,11 +16,14 @@
 #include "ops/abi/device.h"
 #include "ops/gpu/tensor_map.h"
 
-// An array stays in registers only where every index is a constant.
+// An array stays in registers only where every index is a constant. Long loops stay loops, because code is
+// read through small caches.
 #if defined(__CUDACC__)
 #define SLUICE_UNROLL _Pragma("unroll")
+#define SLUICE_LOOP _Pragma("unroll 1")
 #else
 #define SLUICE_UNROLL
+#define SLUICE_LOOP
 #endif
 
 namespace sluice::gpu {
@@ -46,6 +49,7 @@ SLUICE_DEVICE void store(T* to, T value);
 
 // A counter: 64 bits, of which threads of all blocks see every value in order.
 SLUICE_DEVICE uint64_t loadRelaxed(const uint64_t* counter);
+SLUICE_DEVICE uint64_t loadRelaxedSystem(const uint64_t* counter);  // that the host or another GPU changes
 // After a loadRelaxed() that found a value: what was written before the signals that made it is visible.
 SLUICE_DEVICE void fenceAcquire();
 // Adds to a counter; what this thread wrote before, and what it knows of others through barriers, is visible
@@ -56,11 +60,13 @@ SLUICE_DEVICE void signalSystem(uint64_t* counter, uint64_t amount);
 // Adds to a number in shared memory and returns what it was; orders what all who add do before and after.
 SLUICE_DEVICE uint32_t addShared(uint32_t* number, uint32_t amount);
 
-// Orders plain accesses with those of the async proxy (TMA copies and products, which read shared memory by
-// themselves). Needed: by each thread that wrote shared memory with store(), before the barrier after which a
-// copy or a product reads it; and by a thread that copies global memory which others wrote with store(),
-// after its fenceAcquire().
+// Order plain accesses with those of the async proxy (TMA copies and products, which read shared memory by
+// themselves). The first is needed by a thread that copies global memory which others wrote with store(),
+// after its fenceAcquire(). The second is for shared memory only, and costs far less: each thread that wrote
+// it with store() calls it before the barrier after which a copy reads it; for a product that may also be
+// done by all who issue it, after that barrier.
 SLUICE_DEVICE void fenceProxyAsync();
+SLUICE_DEVICE void fenceProxyAsyncShared();
 
 SLUICE_DEVICE uint64_t globalTimer();               // nanoseconds
 SLUICE_DEVICE void sleepFor(uint32_t nanoseconds);  // at most a million
@@ -101,6 +107,15 @@ SLUICE_DEVICE void arriveExpecting(Barrier* barrier, uint32_t bytes);
 // ended.
 SLUICE_DEVICE bool hasEnded(Barrier* barrier, int parity);
 
+// ---- Copies by a thread (cp.async).
+
+// Copies 16 bytes at a multiple of 16 in global memory to one in shared memory, where they land later as if
+// the thread stored them then. Without `isThere` it stores zeros, and does not read.
+SLUICE_DEVICE void copyPart(std::byte* to, const std::byte* from, bool isThere);
+// The phase of the barrier that goes on does not end before all parts have landed that this thread has
+// copied. It is no arrival, and comes before the last one of the phase.
+SLUICE_DEVICE void holdForParts(Barrier* barrier);
+
 // ---- Copies by TMA.
 
 // Of a box to shared memory: boxColumns elements of boxRows rows from (row, column) on, of the matrix
@@ -115,8 +130,9 @@ SLUICE_DEVICE void copyBox(std::byte* to, const TensorMap* from, Barrier* barrie
 SLUICE_DEVICE void storeBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);
 // As storeBox, but adds fp32 to fp32: each element once.
 SLUICE_DEVICE void addBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);
-// Before the first copy with a map that the host has written to memory of the device, by the thread that
-// copies: without it, hardware may use what was there before (the model refuses the copy).
+// Before a block's first copy with a map that the host has written to memory of the device; a barrier then
+// tells the threads that copy. Without it, hardware may use what was there before (the model refuses the
+// copy).
 SLUICE_DEVICE void fenceMap(const TensorMap* map);
 // Bytes, a multiple of 16 that lie at multiples of 16, from global to shared memory and back.
 SLUICE_DEVICE void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier);

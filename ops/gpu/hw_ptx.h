@@ -47,6 +47,12 @@ SLUICE_DEVICE uint64_t loadRelaxed(const uint64_t* counter) {
   return value;
 }
 
+SLUICE_DEVICE uint64_t loadRelaxedSystem(const uint64_t* counter) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(ptx::global(counter)) : "memory");
+  return value;
+}
+
 SLUICE_DEVICE void fenceAcquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 SLUICE_DEVICE void signal(uint64_t* counter, uint64_t amount) {
@@ -69,6 +75,8 @@ SLUICE_DEVICE uint32_t addShared(uint32_t* number, uint32_t amount) {
 }
 
 SLUICE_DEVICE void fenceProxyAsync() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+SLUICE_DEVICE void fenceProxyAsyncShared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 SLUICE_DEVICE uint64_t globalTimer() {
   uint64_t now;
@@ -113,7 +121,7 @@ SLUICE_DEVICE void initBarrier(Barrier* barrier, int count) {
 // The first fence is for other threads, the second for copies, which are of another proxy.
 SLUICE_DEVICE void fenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async;" ::: "memory");
+  fenceProxyAsyncShared();
 }
 
 SLUICE_DEVICE void arrive(Barrier* barrier) {
@@ -138,6 +146,19 @@ SLUICE_DEVICE bool hasEnded(Barrier* barrier, int parity) {
       : "r"(ptx::shared(barrier)), "r"(parity)
       : "memory");
   return ended != 0;
+}
+
+// ---- Copies by a thread.
+
+SLUICE_DEVICE void copyPart(std::byte* to, const std::byte* from, bool isThere) {
+  asm volatile("cp.async.cg.shared::cta.global.L2::128B [%0], [%1], 16, %2;" ::"r"(ptx::shared(to)),
+               "l"(ptx::global(from)), "r"(isThere ? 16 : 0)
+               : "memory");
+}
+
+// Without .noinc: the barrier awaits one arrival more, which comes when the parts have landed.
+SLUICE_DEVICE void holdForParts(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(ptx::shared(barrier)) : "memory");
 }
 
 // ---- Copies by TMA.

@@ -1,6 +1,6 @@
-// How warp 0 fills the stages of a task with its two operands: boxes by TMA, gathered rows by a box of TMA
-// for each, or plain loads and stores where an operand has no map or its rows are scaled. All lie alike, so
-// who multiplies sees no difference.
+// How warp 0 fills the stages of a task with its two operands: boxes by TMA, gathered rows by copies of their
+// parts, or plain loads and stores where rows do not lie at multiples of 16 bytes. All lie alike, so
+// who multiplies sees no difference, but that it must fence what was not copied by TMA.
 #pragma once
 
 #include "ops/gpu/hw.h"
@@ -8,14 +8,21 @@
 #include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/row_index.h"
+#include "ops/gpu/task_record.h"
 
 namespace sluice::gpu {
 
 inline constexpr uint32_t kLoadedRowBytes = 128;
 
+enum class LoadWay : uint8_t {
+  kBoxes = 0,   // by TMA
+  kParts = 1,   // gathered, by copyPart()
+  kStores = 2,  // by plain loads and stores
+};
+
 // What a stage has of an operand: boxes of 64 columns. From stage to stage they go on along k.
 struct Operand {
-  const Matrix* matrix;
+  const NearMatrix* matrix;
   int32_t outer;
   Major major;
   int32_t boxes, boxRows;   // one box, or an even number
@@ -24,8 +31,7 @@ struct Operand {
   const int32_t* rowIndex;  // null: none (Product::rowIndex)
   int32_t indexEnd;         // rows from there on are 0
   int32_t divisor;
-  const float* scale;  // null: none (WeightGrad::scale)
-  bool isCopied;       // by TMA
+  LoadWay way = LoadWay::kBoxes;  // set by setOperand()
 };
 
 // Of the task that is loaded. In shared memory, because the threads that load have few registers.
@@ -33,6 +39,19 @@ struct Operands {
   Operand each[2];  // a and its factor
   int32_t k;
 };
+
+// Whether TMA copies the operand's boxes.
+SLUICE_DEVICE bool isInBoxes(const NearMatrix* matrix, const int32_t* rowIndex) {
+  return load(&matrix->isMapped) && rowIndex == nullptr;
+}
+
+// Gathered rows can be copied in parts if all begin and end where a part does.
+SLUICE_DEVICE LoadWay wayOf(const Operand& operand) {
+  if (isInBoxes(operand.matrix, operand.rowIndex)) return LoadWay::kBoxes;
+  const int firstColumn = operand.major == Major::kK ? 0 : operand.begins[0];
+  const bool areWhole = firstColumn % 8 == 0 && load(&operand.matrix->columns) % 8 == 0;
+  return load(&operand.matrix->isMapped) && areWhole ? LoadWay::kParts : LoadWay::kStores;
+}
 
 // By lane 0.
 SLUICE_DEVICE void setOperand(Operand* to, const Operand& value) {
@@ -47,19 +66,14 @@ SLUICE_DEVICE void setOperand(Operand* to, const Operand& value) {
   store(&to->rowIndex, value.rowIndex);
   store(&to->indexEnd, value.indexEnd);
   store(&to->divisor, value.divisor);
-  store(&to->scale, value.scale);
-  store(&to->isCopied, value.scale == nullptr && load(&value.matrix->isMapped));
+  store(&to->way, wayOf(value));
 }
 
-// Before copies of any lane. By the warp.
-SLUICE_DEVICE void fenceMaps(const Operands* operands) {
-  for (int i = 0; i < 2; ++i)
-    if (load(&operands->each[i].isCopied)) fenceMap(&load(&operands->each[i].matrix)->map);
-}
-
-// Of a stage.
+// Of a stage, by TMA.
 SLUICE_DEVICE uint32_t copiedBytes(const Operand* operand) {
-  return load(&operand->isCopied) ? load(&operand->boxes) * load(&operand->boxRows) * kLoadedRowBytes : 0;
+  return load(&operand->way) == LoadWay::kBoxes
+             ? load(&operand->boxes) * load(&operand->boxRows) * kLoadedRowBytes
+             : 0;
 }
 
 struct BoxPlace {
@@ -71,14 +85,7 @@ SLUICE_DEVICE BoxPlace placeOf(const Operand* from, int box, int k) {
   return load(&from->major) == Major::kK ? BoxPlace{k, begin} : BoxPlace{begin, k};
 }
 
-// Of row `row`, as if scaled bf16 had been in memory.
-SLUICE_DEVICE void scalePart(const Operand* from, int row, Part* part) {
-  const float* const scales = load(&from->scale);
-  if (scales == nullptr) return;
-  const float scale = load(&scales[row]);
-  SLUICE_UNROLL
-  for (uint32_t& word : part->words) word = packBf16(firstBf16(word) * scale, secondBf16(word) * scale);
-}
+// ---- Plain loads and stores.
 
 // The row of the matrix that is row `row` of the operand; below 0: that is all 0.
 SLUICE_DEVICE int sourceOf(const Operand* from, int row) {
@@ -87,68 +94,144 @@ SLUICE_DEVICE int sourceOf(const Operand* from, int row) {
   return row < end ? indexedRow(index, row, load(&from->divisor)) : -1;
 }
 
-// Fills a box by plain loads and stores of the warp. Outside of the matrix it is 0, as with TMA. A lane has 8
-// columns of every fourth row.
+// Where the column of the operand's first row lies.
+SLUICE_DEVICE const std::byte* cornerOf(const Operand* from, int column) {
+  const NearMatrix* const matrix = load(&from->matrix);
+  return load(&matrix->data) + load(&from->outer) * load(&matrix->outerPitch) + 2 * column;
+}
+
+// Outside of the matrix a box is 0, as with TMA. A lane has 8 columns of every fourth row.
 SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
-  const Matrix* const matrix = load(&from->matrix);
-  const int column = place.column + laneIndex() % 8 * 8, columns = load(&matrix->columns) - column;
-  const std::byte* const corner =
-      load(&matrix->data) + load(&from->outer) * load(&matrix->outerPitch) + 2 * column;
+  const NearMatrix* const matrix = load(&from->matrix);
+  const int lane = laneIndex();
+  const int column = place.column + lane % 8 * 8, columns = load(&matrix->columns) - column;
+  const std::byte* const corner = cornerOf(from, column);
   const int64_t pitch = load(&matrix->rowPitch);
-  for (int row = laneIndex() / 8; row < load(&from->boxRows); row += 4) {
+  for (int row = lane / 8; row < load(&from->boxRows); row += 4) {
     const int source = row < load(&from->rows) ? sourceOf(from, place.row + row) : -1;
-    const std::byte* const at = corner + source * pitch;
-    Part part = {};
-    if (source >= 0) {
-      part = loadPart<2>(at, columns);
-      scalePart(from, place.row + row, &part);
+    const Part part = source < 0 ? Part{} : loadPart<2>(corner + source * pitch, columns);
+    store(reinterpret_cast<Part*>(to + swizzled(row, lane % 8 * 16)), part);
+  }
+}
+
+// ---- Gathered rows.
+
+// The rows that a stage gathers, by number in the matrix; below 0: the row is 0. A lane knows every 32nd: of
+// `a` along k all four numbers are of its 128 rows; else the first two are of 64 rows of `a`, and the others
+// of 64 rows of its factor.
+inline constexpr int kSources = 4;
+struct Sources {
+  int32_t rows[kSources];
+};
+
+// Reads what the index says of the rows from `first` on, and does not wait for it.
+SLUICE_DEVICE void readIndex(const Operand* from, int first, int begin, int end, Sources* sources) {
+  const int32_t* const index = load(&from->rowIndex) + first;
+  const int lane = laneIndex();
+  const int rows = load(&from->rows), left = load(&from->indexEnd) - first;
+  SLUICE_UNROLL
+  for (int i = 0; i < kSources; ++i) {
+    if (i < begin || i >= end) continue;
+    const int row = lane + 32 * (i - begin);
+    sources->rows[i] = row < rows && row < left ? load(&index[row]) : -1;
+  }
+}
+
+SLUICE_DEVICE void divide(Sources* sources, int divisor) {
+  SLUICE_UNROLL
+  for (int32_t& row : sources->rows)
+    if (row >= 0) row = static_cast<int32_t>(static_cast<uint32_t>(row) / static_cast<uint32_t>(divisor));
+}
+
+// Whether each stage has rows of its own: rows of an operand along k are the same in all.
+SLUICE_DEVICE bool haveOwnSources(const Operands* operands) {
+  return load(&operands->each[0].major) == Major::kMn;
+}
+
+// Asks for the sources of the stage from k on.
+SLUICE_DEVICE void readSources(const Operands* operands, int k, Sources* sources) {
+  const Operand* const a = &operands->each[0];
+  const Operand* const factor = &operands->each[1];
+  const bool haveOwn = haveOwnSources(operands);
+  if (load(&a->way) == LoadWay::kParts)
+    readIndex(a, haveOwn ? k : load(&a->begins[0]), 0, haveOwn ? 2 : 4, sources);
+  if (load(&factor->way) == LoadWay::kParts) readIndex(factor, k, 2, 4, sources);
+}
+
+SLUICE_DEVICE int32_t sourceAt(const Sources& sources, int at) {
+  int32_t row = sources.rows[0];
+  SLUICE_UNROLL
+  for (int i = 1; i < kSources; ++i) row = at == i ? sources.rows[i] : row;
+  return row;
+}
+
+// A lane copies one part of every fourth row of a box, whose sources are those from `begin` on. By the warp.
+SLUICE_DEVICE void gatherBox(std::byte* to, const Operand* from, BoxPlace place, const Sources& sources,
+                             int begin) {
+  const NearMatrix* const matrix = load(&from->matrix);
+  const int lane = laneIndex();
+  const int column = place.column + lane % 8 * 8;
+  const bool isInside = column < load(&matrix->columns);
+  const std::byte* const corner = cornerOf(from, isInside ? column : 0);
+  const int64_t pitch = load(&matrix->rowPitch);
+  const int rows = load(&from->boxRows) / 32;
+  SLUICE_LOOP
+  for (int i = 0; i < rows; ++i, to += 32 * kLoadedRowBytes) {
+    const auto held = static_cast<uint32_t>(sourceAt(sources, begin + i));
+    SLUICE_UNROLL
+    for (int next = 0; next < 32; next += 4) {
+      const int row = next + lane / 8;
+      const auto source = static_cast<int32_t>(shuffle(held, row));
+      copyPart(to + swizzled(row, lane % 8 * 16), corner + (source < 0 ? 0 : source) * pitch,
+               isInside && source >= 0);
     }
-    store(reinterpret_cast<Part*>(to + swizzled(row, laneIndex() % 8 * 16)), part);
   }
 }
 
-// Fills a box by one of TMA for each row. By the warp: a lane has every 32nd row.
-SLUICE_DEVICE void gatherBox(std::byte* to, const Operand* from, BoxPlace place, Barrier* full) {
-  const Matrix* const matrix = load(&from->matrix);
-  for (int row = laneIndex(); row < load(&from->boxRows); row += 32) {
-    const int source = row < load(&from->rows) ? sourceOf(from, place.row + row) : -1;
-    copyBox(to + row * kLoadedRowBytes, &matrix->map, full, place.column,
-            source < 0 ? load(&matrix->rows) : source, load(&from->outer), 1);
-  }
-}
+// ---- A stage.
 
-// Calls load(to, operand, place) for the boxes in a stage of those operands that are copied by TMA, or of the
-// others.
+// Calls load(to, operand, place) for the boxes of an operand in a stage.
 template <class Load>
-SLUICE_DEVICE void forBoxes(std::byte* stage, const Operands* operands, int k, bool areCopied,
-                            const Load& loadBox) {
-  std::byte* to = stage;
+SLUICE_DEVICE void forBoxes(std::byte* to, const Operand* operand, int k, const Load& loadBox) {
+  const uint32_t bytes = load(&operand->boxRows) * kLoadedRowBytes;
+  for (int box = 0; box < load(&operand->boxes); ++box)
+    loadBox(to + box * bytes, operand, placeOf(operand, box, k));
+}
+
+// Fills a free stage from k on; its second operand begins `aBytes` further. By the warp, whose sources, if
+// stages have their own, are as the index has those of this stage, and then those of the next: they are asked
+// for one stage ahead.
+SLUICE_DEVICE void fillStage(std::byte* stage, uint32_t aBytes, Barrier* full, const Operands* operands,
+                             int k, Sources* sources) {
+  bool isHeld = false;
+  SLUICE_LOOP
   for (int i = 0; i < 2; ++i) {
     const Operand* const operand = &operands->each[i];
-    for (int box = 0; box < load(&operand->boxes); ++box, to += load(&operand->boxRows) * kLoadedRowBytes)
-      if (load(&operand->isCopied) == areCopied) loadBox(to, operand, placeOf(operand, box, k));
+    std::byte* const to = stage + i * aBytes;
+    const LoadWay way = load(&operand->way);
+    if (way == LoadWay::kStores) forBoxes(to, operand, k, fillBox);
+    if (way != LoadWay::kParts) continue;
+    if (!isHeld && haveOwnSources(operands)) divide(sources, load(&operand->divisor));
+    isHeld = true;
+    forBoxes(to, operand, k, [sources, i](std::byte* box, const Operand* from, BoxPlace place) {
+      gatherBox(box, from, place, *sources, 2 * i);
+    });
   }
-}
-
-// Fills a free stage from k on. By the warp.
-SLUICE_DEVICE void fillStage(std::byte* stage, Barrier* full, const Operands* operands, int k) {
-  uint32_t copied = 0;
-  for (int i = 0; i < 2; ++i) copied += copiedBytes(&operands->each[i]);
-  if (!load(&operands->each[0].isCopied) || !load(&operands->each[1].isCopied)) {
-    forBoxes(stage, operands, k, false,
-             [](std::byte* to, const Operand* from, BoxPlace place) { fillBox(to, from, place); });
-    fenceProxyAsync();  // products read what this lane has stored
-    syncWarp();         // the one arrival is for the stores of all lanes
+  if (isHeld) {
+    holdForParts(full);
+    if (haveOwnSources(operands)) readSources(operands, k + 64, sources);
   }
-  if (laneIndex() == 0) arriveExpecting(full, copied);
-  syncWarp();  // bytes of any lane are expected before they land
-  forBoxes(stage, operands, k, true, [full](std::byte* to, const Operand* from, BoxPlace place) {
-    if (load(&from->rowIndex) != nullptr)
-      gatherBox(to, from, place, full);
-    else if (laneIndex() == 0)
-      copyBox(to, &load(&from->matrix)->map, full, place.column, place.row, load(&from->outer),
-              load(&from->rows));
-  });
+  syncWarp();  // the one arrival is for the stores of all lanes, and after what they hold the phase for
+  if (laneIndex() != 0) return;
+  arriveExpecting(full, copiedBytes(&operands->each[0]) + copiedBytes(&operands->each[1]));
+  SLUICE_LOOP
+  for (int i = 0; i < 2; ++i)
+    if (load(&operands->each[i].way) == LoadWay::kBoxes)
+      forBoxes(stage + i * aBytes, &operands->each[i], k,
+               [full](std::byte* to, const Operand* from, BoxPlace place) {
+                 copyBox(to, load(&load(&from->matrix)->map), full, place.column, place.row,
+                         load(&from->outer), load(&from->rows));
+               });
 }
 
 }  // namespace sluice::gpu

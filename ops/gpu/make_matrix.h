@@ -24,12 +24,12 @@ Matrix makeMatrix(MappedMatrix matrix, const MapOf& mapOf) {
   matrix.boxColumns = 128 / matrix.elementBytes;
   const bool isMapped = canBeMapped(matrix);
   return {.map = isMapped ? mapOf(matrix) : TensorMap{},
-          .data = const_cast<std::byte*>(matrix.data),
-          .rowPitch = matrix.rowPitch,
-          .outerPitch = matrix.outerPitch,
-          .columns = static_cast<int32_t>(matrix.columns),
-          .rows = static_cast<int32_t>(matrix.rows),
-          .isMapped = isMapped};
+          .head = {.data = const_cast<std::byte*>(matrix.data),
+                   .rowPitch = matrix.rowPitch,
+                   .outerPitch = matrix.outerPitch,
+                   .columns = static_cast<int32_t>(matrix.columns),
+                   .rows = static_cast<int32_t>(matrix.rows),
+                   .isMapped = isMapped}};
 }
 
 }  // namespace sluice::gpu

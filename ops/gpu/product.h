@@ -17,10 +17,14 @@
 
 namespace sluice::gpu {
 
-template <int kColumns_, int kStages_>
+inline constexpr int kAnyActivation = -1;
+
+// Without an activation the kernel takes that of each task, and has the code of all.
+template <int kColumns_, int kStages_, int kActivation_ = kAnyActivation>
 struct ProductShape {
   static constexpr int kColumns = kColumns_;  // 128 or 256
   static constexpr int kStages = kStages_;
+  static constexpr int kActivation = kActivation_;
   static constexpr int kRows = 128;
   static constexpr int kDepth = 64;  // k of a stage
   static constexpr uint32_t kRowBytes = 128;
@@ -37,6 +41,15 @@ struct alignas(1024) ProductMemory {  // shared
   Operands operands;                      // of the task that is loaded
 };
 
+// The activation of a product that has one.
+template <class Shape>
+SLUICE_DEVICE ActivationKind activationOf(const Product* product) {
+  if constexpr (Shape::kActivation == kAnyActivation)
+    return load(&product->activation);
+  else
+    return static_cast<ActivationKind>(Shape::kActivation);
+}
+
 // Bit k: activation k has a gate. A number, because kernels cannot read a table of the host.
 inline constexpr uint32_t kGated = [] {
   uint32_t bits = 0;
@@ -44,31 +57,33 @@ inline constexpr uint32_t kGated = [] {
     bits |= uint32_t{kActivations[kind].isGated()} << kind;
   return bits;
 }();
+template <class Shape>
 SLUICE_DEVICE bool isGated(const Product* product) {
-  return (kGated >> static_cast<uint32_t>(load(&product->activation)) & 1) != 0;
+  return (kGated >> static_cast<uint32_t>(activationOf<Shape>(product)) & 1) != 0;
 }
 
 // Whether the second half of a tile's columns are those of up.
+template <class Shape>
 SLUICE_DEVICE bool hasUp(const Product* product) {
-  return load(&product->kind) == ProductKind::kActivation && isGated(product);
+  return load(&product->kind) == ProductKind::kActivation && isGated<Shape>(product);
 }
 
 // Where the second half of a tile's columns begins in the weight: after the first half, or at the columns of
 // up that belong to those of gate.
 template <class Shape>
-SLUICE_DEVICE int secondHalf(const Product* product, const Matrix* matrices) {
+SLUICE_DEVICE int secondHalf(const Product* product, const NearMatrix* matrices) {
   return load(&product->firstColumn) +
-         (hasUp(product) ? load(&matrices[load(&product->out)].columns) : Shape::kColumns / 2);
+         (hasUp<Shape>(product) ? load(&matrices[kOut].columns) : Shape::kColumns / 2);
 }
 
 // By lane 0 of the warp that loads.
 template <class Shape>
-SLUICE_DEVICE void setOperands(const Product* product, const Matrix* matrices, Operands* operands) {
+SLUICE_DEVICE void setOperands(const Product* product, const NearMatrix* matrices, Operands* operands) {
   const int firstRow = load(&product->firstRow), rows = load(&product->rows);
   const int firstColumn = load(&product->firstColumn);
   const Major major = load(&product->weightMajor);
   const int boxRows = major == Major::kK ? Shape::kColumns / 2 : Shape::kDepth;
-  setOperand(&operands->each[0], {.matrix = &matrices[load(&product->a)],
+  setOperand(&operands->each[0], {.matrix = &matrices[kA],
                                   .outer = 0,
                                   .major = Major::kK,
                                   .boxes = 1,
@@ -78,7 +93,7 @@ SLUICE_DEVICE void setOperands(const Product* product, const Matrix* matrices, O
                                   .rowIndex = load(&product->rowIndex),
                                   .indexEnd = firstRow + rows,
                                   .divisor = load(&product->divisor)});
-  setOperand(&operands->each[1], {.matrix = &matrices[load(&product->weight)],
+  setOperand(&operands->each[1], {.matrix = &matrices[kFactor],
                                   .outer = load(&product->expert),
                                   .major = major,
                                   .boxes = Shape::kColumns / boxRows,
@@ -93,32 +108,46 @@ SLUICE_DEVICE void setOperands(const Product* product, const Matrix* matrices, O
 template <class Shape>
 SLUICE_DEVICE bool loadStages(ProductMemory<Shape>* memory, RingPosition<Shape::kStages>* at,
                               uint64_t limit) {
-  for (int k = 0; k < load(&memory->operands.k); k += Shape::kDepth, at->advance()) {
+  const Operands* const operands = &memory->operands;
+  Sources sources = {};
+  readSources(operands, 0, &sources);
+  if (load(&operands->each[0].way) == LoadWay::kParts && !haveOwnSources(operands))
+    divide(&sources, load(&operands->each[0].divisor));
+  SLUICE_LOOP
+  for (int k = 0; k < load(&operands->k); k += Shape::kDepth, at->advance()) {
     if (!awaitEmptyByWarp(&memory->ring, *at, limit)) return false;
-    fillStage(memory->stages[at->stage], &memory->ring.full[at->stage], &memory->operands, k);
+    fillStage(memory->stages[at->stage], Shape::kABytes, &memory->ring.full[at->stage], operands, k,
+              &sources);
   }
   return true;
 }
 
+// Whether some of what is multiplied is brought otherwise than by TMA.
+SLUICE_DEVICE bool hasStored(const NearMatrix* matrices, const int32_t* aIndex, const int32_t* factorIndex) {
+  return !isInBoxes(&matrices[kA], aIndex) || !isInBoxes(&matrices[kFactor], factorIndex);
+}
+
 // Adds to the sums of this warpgroup's 64 rows those of `steps` stages.
-template <class Shape, Major kA, Major kWeight>
-SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingPosition<Shape::kStages>* at,
-                                  AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
+template <class Shape, Major kMajorA, Major kMajorWeight>
+SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, bool isFenced,
+                                  RingPosition<Shape::kStages>* at, AbortWatch* watch,
+                                  float (&sum)[Shape::kColumns / 2]) {
   if (steps == 0) return;  // there is no stage to release
   int previous = 0;
   for (int step = 0; step < steps; ++step) {
     awaitFull(&memory->ring, *at, watch);
-    syncWarp();  // the loop may leave lanes apart
+    if (isFenced) fenceProxyAsyncShared();  // products read what other threads have stored
+    syncWarp();                             // the loop may leave lanes apart
     const std::byte* const a = memory->stages[at->stage] + mathGroup() * Shape::kAreaBytes;
     const std::byte* const weight = memory->stages[at->stage] + Shape::kABytes;
-    constexpr uint32_t kAStep = kA == Major::kK ? 2 : Shape::kRowBytes;  // bytes per k
-    constexpr uint32_t kWeightStep = kWeight == Major::kK ? 2 : Shape::kRowBytes;
+    constexpr uint32_t kAStep = kMajorA == Major::kK ? 2 : Shape::kRowBytes;  // bytes per k
+    constexpr uint32_t kWeightStep = kMajorWeight == Major::kK ? 2 : Shape::kRowBytes;
     fenceProducts();
     SLUICE_UNROLL
     for (int k = 0; k < Shape::kDepth; k += 16)
-      multiply<Shape::kColumns, kA, kWeight>(
-          sum, describe(a + k * kAStep, kA, kA == Major::kK ? 0 : Shape::kAreaBytes),
-          describe(weight + k * kWeightStep, kWeight, Shape::kAreaBytes), true);
+      multiply<Shape::kColumns, kMajorA, kMajorWeight>(
+          sum, describe(a + k * kAStep, kMajorA, kMajorA == Major::kK ? 0 : Shape::kAreaBytes),
+          describe(weight + k * kWeightStep, kMajorWeight, Shape::kAreaBytes), true);
     groupProducts();
     waitProducts<1>();  // the stage before this one has been read
     if (step > 0) release(&memory->ring, previous);
@@ -130,14 +159,15 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, RingP
 }
 
 template <class Shape>
-SLUICE_DEVICE void multiplyTile(const Product* product, ProductMemory<Shape>* memory,
-                                RingPosition<Shape::kStages>* at, AbortWatch* watch,
-                                float (&sum)[Shape::kColumns / 2]) {
+SLUICE_DEVICE void multiplyTile(const Product* product, const NearMatrix* matrices,
+                                ProductMemory<Shape>* memory, RingPosition<Shape::kStages>* at,
+                                AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
   const int steps = (load(&product->k) + Shape::kDepth - 1) / Shape::kDepth;
+  const bool isFenced = hasStored(matrices, load(&product->rowIndex), nullptr);
   if (load(&product->weightMajor) == Major::kK)
-    multiplyStages<Shape, Major::kK, Major::kK>(memory, steps, at, watch, sum);
+    multiplyStages<Shape, Major::kK, Major::kK>(memory, steps, isFenced, at, watch, sum);
   else
-    multiplyStages<Shape, Major::kK, Major::kMn>(memory, steps, at, watch, sum);
+    multiplyStages<Shape, Major::kK, Major::kMn>(memory, steps, isFenced, at, watch, sum);
 }
 
 // Pairs of a tile's columns in a thread's fragment, by 64 columns as in Pairs.
@@ -147,14 +177,14 @@ using TilePairs = uint32_t[Shape::kColumns / 4];
 // What a product gives: sum * alpha + bias, rounded to bf16. All that follows is made of that, which needs
 // half as many registers as the sums.
 template <class Shape>
-SLUICE_DEVICE void packSums(const Product* product, const Matrix* matrices,
+SLUICE_DEVICE void packSums(const Product* product, const NearMatrix* matrices,
                             const float (&sum)[Shape::kColumns / 2], TilePairs<Shape>& pairs) {
   constexpr int kHalf = Shape::kColumns / 4;  // sums of half of the columns
   const float alpha = load(&product->alpha);
   const uint16_t* const bias = load(&product->bias);
   const int begins[2] = {load(&product->firstColumn), secondHalf<Shape>(product, matrices)};
-  const int columns = bias == nullptr ? 0 : load(&matrices[load(&product->out)].columns);
-  const int ends[2] = {columns, hasUp(product) ? 2 * columns : columns};
+  const int columns = bias == nullptr ? 0 : load(&matrices[kOut].columns);
+  const int ends[2] = {columns, hasUp<Shape>(product) ? 2 * columns : columns};
   SLUICE_UNROLL
   for (int i = 0; i < 2 * kHalf; i += 4) {
     const int column = begins[i / kHalf] + fragmentColumn(i % kHalf), end = ends[i / kHalf];
@@ -166,27 +196,34 @@ SLUICE_DEVICE void packSums(const Product* product, const Matrix* matrices,
   }
 }
 
-// 64 columns of a tile.
-template <int kPairs>
-SLUICE_DEVICE void takePart(const uint32_t (&tile)[kPairs], int first, Pairs& part) {
+// The 64 columns of a tile that are number `part` of those from pair `kFirst` on. Which they are is selected,
+// so that loops over parts stay loops.
+template <int kFirst, int kParts, int kPairs>
+SLUICE_DEVICE void takePart(const uint32_t (&tile)[kPairs], int part, Pairs& pairs) {
   SLUICE_UNROLL
-  for (int i = 0; i < 16; ++i) part[i] = tile[first + i];
+  for (int i = 0; i < 16; ++i) {
+    pairs[i] = tile[kFirst + i];
+    SLUICE_UNROLL
+    for (int other = 1; other < kParts; ++other)
+      pairs[i] = part == other ? tile[kFirst + 16 * other + i] : pairs[i];
+  }
 }
 
 // Stores this warpgroup's rows of the tile. Afterwards thread 0 of the warpgroup may signal them.
 template <class Shape>
-SLUICE_DEVICE void storeProduct(const Product* product, const Matrix* matrices, ProductMemory<Shape>* memory,
-                                const TilePairs<Shape>& tile) {
-  const Matrix* const out = &matrices[load(&product->out)];
+SLUICE_DEVICE void storeProduct(const Product* product, const NearMatrix* matrices,
+                                ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
+  const NearMatrix* const out = &matrices[kOut];
   const int firstColumn = load(&product->firstColumn), columns = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
   Staging staging = {memory->staging[mathGroup()], 0};
-  SLUICE_UNROLL
-  for (int part = 0; part < Shape::kColumns / 64; ++part) {
+  constexpr int kParts = Shape::kColumns / 64;
+  SLUICE_LOOP
+  for (int part = 0; part < kParts; ++part) {
     const int column = firstColumn + 64 * part;
     if (column >= columns) break;
     Pairs pairs;
-    takePart(tile, 16 * part, pairs);
+    takePart<0, kParts>(tile, part, pairs);
     stageRows(&staging, out, rows, {column, columns}, pairs);
   }
   endStores();

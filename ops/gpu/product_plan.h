@@ -10,15 +10,18 @@
 namespace sluice::gpu {
 
 // A matrix in global memory [experts, rows, columns], and a map of it for the operand that the map's box is
-// for: `a` 128 rows, a weight [K,N] 64 rows, a weight [N,K] half of kColumns rows, what is stored 16 rows; 64
+// for: `a` 128 rows, a weight [K,N] 64 rows, a weight [N,K] half of kColumns rows, what is stored 64 rows; 64
 // columns each. Those of a WeightGrad are described there. Where a matrix can have no map, it is loaded and
 // stored without; gate_up of a gradient needs none.
-struct Matrix {
-  TensorMap map;  // if isMapped
+struct MatrixHead {
   std::byte* data;
   int64_t rowPitch, outerPitch;  // bytes, from row to row and from expert to expert
   int32_t columns, rows;         // of one expert
   bool isMapped;                 // needs `data` and pitches that are multiples of 16 bytes
+};
+struct Matrix {
+  TensorMap map;  // if isMapped
+  MatrixHead head;
 };
 
 inline constexpr uint16_t kNoMatrix = 0xffff;
@@ -41,7 +44,7 @@ struct Product {
   uint16_t gateUp = kNoMatrix;  // kActivation: stored, if given; kActivationGrad: read
   uint16_t act = kNoMatrix;     // kActivationGrad: stored again, if given
   // Gathered rows: row i of the task, i from 0 on, is row rowIndex[firstRow + i] / divisor of `a`, or 0 where
-  // the index is below 0; the map of `a` then has boxes of one row. Null: none.
+  // the index is below 0; the map of `a` is then not used. Null: none.
   const int32_t* rowIndex = nullptr;
   int32_t divisor = 1;
   float alpha = 1;  // the sums are multiplied by it before all else
@@ -75,10 +78,7 @@ struct WeightGrad {
   int32_t expert;
   int32_t firstRow, endRow, firstColumn, endColumn;  // of out; what a tile has beyond is not stored
   float alpha = 1;                                   // the sums are multiplied by it
-  // By row of the expert: the bf16 numbers next to a times it are multiplied; null: none.
-  const float* scale = nullptr;
-  // Of an operand whose matrix is not of the expert, with boxes of one row: its row i is row index[i] /
-  // divisor there. Null: none.
+  // Of an operand whose matrix is not of the expert: its row i is row index[i] / divisor there. Null: none.
   const int32_t* aIndex = nullptr;
   const int32_t* dyIndex = nullptr;
   int32_t divisor = 1;

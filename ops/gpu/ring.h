@@ -6,6 +6,7 @@
 // after the kernel was aborted.
 #pragma once
 
+#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
 
 namespace sluice::gpu {
@@ -39,19 +40,20 @@ struct RingPosition {
 };
 
 // How long the users of a ring wait: for as long as the kernel goes on. After an abort, what was begun is
-// ended, for which `limit` nanoseconds are enough unless something is broken. From then on all waits end at
+// ended, for which the chain's limit is enough unless something is broken. From then on all waits end at
 // once, so that warps that must act together still pass the same instructions.
 struct AbortWatch {
-  const uint64_t* abort;  // in global memory; not 0: the kernel is to end
-  uint64_t limit;
+  static constexpr uint64_t kOver = ~uint64_t{0};
+
+  const Chain& chain;
   uint64_t since = 0;  // when this thread saw it
-  bool isOver = false;
 
   SLUICE_DEVICE bool look() {
-    if (isOver || loadRelaxed(abort) == 0) return isOver;
+    if (since == kOver) return true;
+    if (loadRelaxedSystem(chain.abort) == 0) return false;
     if (since == 0) since = globalTimer();
-    isOver = globalTimer() - since > limit;
-    return isOver;
+    if (globalTimer() - since > chain.limit) since = kOver;
+    return since == kOver;
   }
 };
 

@@ -155,6 +155,7 @@ SLUICE_DEVICE void dotRows(const RowWork* work) {
 
 // The whole task for a warpgroup of math, with kColumnSumBytes of shared memory of its own. Afterwards its
 // thread 0 may signal what it stored.
+template <int kActivation>
 SLUICE_DEVICE_CALL void runRowWork(const RowWork* work, std::byte* scratch) {
   const bool isFp32 = load(&work->isFp32);
   switch (load(&work->op)) {
@@ -177,10 +178,10 @@ SLUICE_DEVICE_CALL void runRowWork(const RowWork* work, std::byte* scratch) {
       dotRows(work);
       break;
     case RowOp::kActivation:
-      activateRows(work);
+      activateRows<kActivation>(work);
       break;
     case RowOp::kActivationGrad:
-      activationGradOfRows(work);
+      activationGradOfRows<kActivation>(work);
       break;
   }
   endStores();  // what all threads stored

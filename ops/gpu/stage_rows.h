@@ -8,6 +8,7 @@
 #include "ops/gpu/hw.h"
 #include "ops/gpu/part.h"
 #include "ops/gpu/product_plan.h"
+#include "ops/gpu/task_record.h"
 
 namespace sluice::gpu {
 
@@ -43,19 +44,28 @@ struct Staging {
   int next;                          // the area to fill
 };
 
-// Stores rows of what is staged to those of a matrix by plain stores of the warpgroup: as many of the staged
-// columns as `columns` has. `corner` is where the staged row 0 goes.
+// Stores the first rows of what is staged to those of a matrix by plain stores of the warpgroup: as many of
+// the staged columns as `columns` has. `corner` is where row 0 goes.
 template <int kElementBytes>
-SLUICE_DEVICE void storePlain(std::byte* corner, int64_t pitch, const std::byte* staged, GroupRows rows,
+SLUICE_DEVICE void storePlain(std::byte* corner, int64_t pitch, const std::byte* staged, int rows,
                               int columns) {
   constexpr int kElements = sizeof(Part) / kElementBytes;
-  for (int part = threadIndex() % 128; part < rows.count * 8; part += 128) {
-    const int row = rows.first + part / 8, place = part % 8;
+  SLUICE_LOOP
+  for (int part = threadIndex() % 128; part < rows * 8; part += 128) {
+    const int row = part / 8, place = part % 8;
     storePart<kElementBytes>(
         corner + row * pitch + place * int{sizeof(Part)},
         load(reinterpret_cast<const Part*>(staged + swizzled(row, place * sizeof(Part)))),
         columns - place * kElements);
   }
+}
+
+// Where in an area element i of this thread's fragment lies. Eight columns further on it is the same place
+// but for bits of its part, so that little has to be computed for each.
+template <int kElementBytes>
+SLUICE_DEVICE uint32_t fragmentPlace(int i) {
+  const uint32_t first = swizzled(fragmentRow(0), kElementBytes * fragmentColumn(0));
+  return (first ^ (8 * kElementBytes * (i / 4))) + (i & 2) / 2 * 8 * kStagedRowBytes;
 }
 
 // Fills the next area: write(area) writes this thread's part of it. By the warpgroup. Afterwards its first
@@ -68,35 +78,32 @@ SLUICE_DEVICE std::byte* stage(Staging* staging, const Write& write) {
   if (threadIndex() % 128 == 0) waitStoresRead<1>();  // those of the time before last have left this memory
   syncNamed(1 + group, 128);
   write(staged);
-  fenceProxyAsync();
+  fenceProxyAsyncShared();
   syncNamed(1 + group, 128);
   return staged;
 }
 
 // Stores up to 64 columns of this warpgroup's rows. By the warpgroup; what is stored is there after
 // endStores().
-SLUICE_DEVICE void stageRows(Staging* staging, const Matrix* out, GroupRows rows, ColumnRange columns,
+SLUICE_DEVICE void stageRows(Staging* staging, const NearMatrix* out, GroupRows rows, ColumnRange columns,
                              const Pairs& pairs) {
   std::byte* const staged = stage(staging, [&pairs](std::byte* area) {
     SLUICE_UNROLL
     for (int i = 0; i < 32; i += 2)
-      store(reinterpret_cast<uint32_t*>(area + swizzled(fragmentRow(i), 2 * fragmentColumn(i))),
-            pairs[i / 2]);
+      store(reinterpret_cast<uint32_t*>(area + fragmentPlace<2>(i)), pairs[i / 2]);
   });
-  // what lies outside of the matrix is not written
-  const bool isBox = columns.first + 64 <= columns.end || columns.end == load(&out->columns);
-  const int boxRows = isBox && load(&out->isMapped) ? rows.count / 16 * 16 : 0;
-  if (threadIndex() % 128 == 0) {
-    if (boxRows > 0) fenceMap(&out->map);
-    for (int i = 0; i < boxRows; i += 16)
-      storeBox(&out->map, staged + i * kStagedRowBytes, columns.first, rows.first + i, 0);
-    groupStores();
+  // What lies outside of the matrix is not written. A box of fewer rows would reach into the next slot, one
+  // of fewer columns from the columns of gate into those of up.
+  const bool isBox = rows.count == 64 && load(&out->isMapped) &&
+                     (columns.first + 64 <= columns.end || columns.end == load(&out->columns));
+  if (!isBox) {
+    const int64_t pitch = load(&out->rowPitch);
+    storePlain<2>(load(&out->data) + rows.first * pitch + 2 * columns.first, pitch, staged, rows.count,
+                  columns.end - columns.first);
+  } else if (threadIndex() % 128 == 0) {
+    storeBox(load(&out->map), staged, columns.first, rows.first, 0);
   }
-  // What is no whole box: one of 16 rows would reach into the next slot, one of 64 columns from the columns
-  // of gate into those of up.
-  const int64_t pitch = load(&out->rowPitch);
-  storePlain<2>(load(&out->data) + rows.first * pitch + 2 * columns.first, pitch, staged,
-                {boxRows, rows.count - boxRows}, columns.end - columns.first);
+  if (threadIndex() % 128 == 0) groupStores();
 }
 
 // Afterwards thread 0 of the warpgroup may signal what was stored.
@@ -106,7 +113,7 @@ SLUICE_DEVICE void endStores() {
 }
 
 // Loads up to 64 columns of this warpgroup's rows; 0 for what is not there.
-SLUICE_DEVICE void loadRows(const Matrix* from, GroupRows rows, ColumnRange columns, Pairs& pairs) {
+SLUICE_DEVICE void loadRows(const NearMatrix* from, GroupRows rows, ColumnRange columns, Pairs& pairs) {
   const int64_t pitch = load(&from->rowPitch);
   const std::byte* const corner = load(&from->data) + rows.first * pitch + 2 * columns.first;
   const auto at = [corner, pitch](int i) { return corner + fragmentRow(i) * pitch + 2 * fragmentColumn(i); };

@@ -7,8 +7,9 @@
 namespace sluice::gpu {
 
 // Describes a matrix in global memory and a box of it, for the copies of its boxes. The host makes it: for a
-// GPU the driver, for the model ops/gpu/model/launch.h, each with a content of its own.
-struct alignas(64) TensorMap {
+// GPU the driver, for the model ops/gpu/model/launch.h, each with a content of its own. It is aligned as
+// CUDA's own type, so that no two lie in one line of a cache.
+struct alignas(128) TensorMap {
   uint64_t opaque[16];
 };
 

@@ -7,6 +7,8 @@
 // zeros. Rows of an operand may also be gathered, and then end with the index.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
 #include "ops/gpu/product_plan.h"
@@ -17,10 +19,10 @@ namespace sluice::gpu {
 
 // By lane 0 of the warp that loads.
 template <class Shape>
-SLUICE_DEVICE void setOperands(const WeightGrad* grad, const Matrix* matrices, Operands* operands) {
+SLUICE_DEVICE void setOperands(const WeightGrad* grad, const NearMatrix* matrices, Operands* operands) {
   const int rows = load(&grad->rows), divisor = load(&grad->divisor);
   const int firstRow = load(&grad->firstRow), firstColumn = load(&grad->firstColumn);
-  setOperand(&operands->each[0], {.matrix = &matrices[load(&grad->a)],
+  setOperand(&operands->each[0], {.matrix = &matrices[kA],
                                   .outer = 0,
                                   .major = Major::kMn,
                                   .boxes = Shape::kRows / 64,
@@ -29,9 +31,8 @@ SLUICE_DEVICE void setOperands(const WeightGrad* grad, const Matrix* matrices, O
                                   .rows = Shape::kDepth,
                                   .rowIndex = load(&grad->aIndex),
                                   .indexEnd = rows,
-                                  .divisor = divisor,
-                                  .scale = load(&grad->scale)});
-  setOperand(&operands->each[1], {.matrix = &matrices[load(&grad->dy)],
+                                  .divisor = divisor});
+  setOperand(&operands->each[1], {.matrix = &matrices[kFactor],
                                   .outer = 0,
                                   .major = Major::kMn,
                                   .boxes = Shape::kColumns / 64,
@@ -48,6 +49,17 @@ struct alignas(8) SumPair {
   float first, second;
 };
 
+// Two elements of a gradient, as they are in memory: of fp32, or of bf16.
+SLUICE_DEVICE float firstOf(SumPair pair) { return pair.first; }
+SLUICE_DEVICE float secondOf(SumPair pair) { return pair.second; }
+SLUICE_DEVICE float firstOf(uint32_t pair) { return firstBf16(pair); }
+SLUICE_DEVICE float secondOf(uint32_t pair) { return secondBf16(pair); }
+SLUICE_DEVICE SumPair pairOf(float first, float second) { return {first, second}; }
+SLUICE_DEVICE uint32_t pairOf(uint16_t first, uint16_t second) { return first | uint32_t{second} << 16; }
+
+template <class Element>
+using PairOf = std::conditional_t<sizeof(Element) == 4, SumPair, uint32_t>;
+
 SLUICE_DEVICE bool isAdded(const WeightGrad* grad) {
   const GradForm form = load(&grad->form);
   return form == GradForm::kFp32Added || form == GradForm::kBf16Added;
@@ -57,9 +69,6 @@ SLUICE_DEVICE bool isBf16(const WeightGrad* grad) {
   return form == GradForm::kBf16 || form == GradForm::kBf16Added;
 }
 
-SLUICE_DEVICE float widened(float value) { return value; }
-SLUICE_DEVICE float widened(uint16_t value) { return firstBf16(value); }
-
 // This warpgroup's 64 rows of the tile, some columns of which are staged at once.
 struct GradPart {
   std::byte* corner;  // in out
@@ -67,65 +76,76 @@ struct GradPart {
   int rows, columns;  // from there on; may be more than the part has, and below 1
 };
 
-// What is there at columns `column` and the one after it; 0 outside of the matrix.
+// What is there at columns `column` and the one after it; -0 outside of the matrix, which changes no sum.
 template <class Element>
-SLUICE_DEVICE SumPair loadPair(const GradPart& part, int row, int column) {
+SLUICE_DEVICE PairOf<Element> loadPair(const GradPart& part, int row, int column) {
+  constexpr Element kNothing = sizeof(Element) == 4 ? static_cast<Element>(-0.F) : Element{0x8000};
   const auto* const from = reinterpret_cast<const Element*>(part.corner + row * part.pitch) + column;
   const int left = row < part.rows ? part.columns - column : 0;
-  return {left > 0 ? widened(load(from)) : 0, left > 1 ? widened(load(from + 1)) : 0};
+  return pairOf(left > 0 ? load(from) : kNothing, left > 1 ? load(from + 1) : kNothing);
+}
+
+// Writes to an area what some sums of this thread make of what was there before.
+template <class Element, int kSums>
+SLUICE_DEVICE void stageSums(std::byte* area, const float* sum, const PairOf<Element> (&before)[kSums / 2],
+                             float alpha) {
+  SLUICE_UNROLL
+  for (int i = 0; i < kSums; i += 2) {
+    auto* const place = reinterpret_cast<PairOf<Element>*>(area + fragmentPlace<sizeof(Element)>(i));
+    const float first = firstOf(before[i / 2]) + alpha * sum[i];
+    const float second = secondOf(before[i / 2]) + alpha * sum[i + 1];
+    if constexpr (sizeof(Element) == 4)
+      store(place, SumPair{first, second});
+    else
+      store(place, packBf16(first, second));
+  }
 }
 
 // Stores or adds this warpgroup's 64 rows of the tile, of elements that are float, or uint16_t for bf16.
 // Where TMA adds fp32, it adds to what is there; else this does, before it stores. Afterwards thread 0 of the
 // warpgroup may signal them.
 template <class Shape, class Element>
-SLUICE_DEVICE void storeWeightGrad(const WeightGrad* grad, const Matrix* matrices,
+SLUICE_DEVICE void storeWeightGrad(const WeightGrad* grad, const NearMatrix* matrices,
                                    ProductMemory<Shape>* memory, const float (&sum)[Shape::kColumns / 2]) {
   constexpr int kElementBytes = sizeof(Element);
   constexpr int kPart = Shape::kRowBytes / kElementBytes;  // columns that are staged at once
-  const Matrix* const out = &matrices[load(&grad->out)];
-  const bool isMapped = load(&out->isMapped);
+  const NearMatrix* const out = &matrices[kOut];
   const int group = mathGroup();
-  const int row = load(&grad->firstRow) + 64 * group, expert = load(&grad->expert);
-  const int firstColumn = load(&grad->firstColumn), endColumn = load(&grad->endColumn);
-  const int rowsLeft = load(&grad->endRow) - row;
-  const bool hasBoxRows = rowsLeft >= 64 || load(&grad->endRow) == load(&out->rows);
-  const float alpha = load(&grad->alpha);
-  const int64_t pitch = load(&out->rowPitch);
-  std::byte* const rowBegin = load(&out->data) + expert * load(&out->outerPitch) + row * pitch;
   Staging staging = {memory->staging[group], 0};
-  SLUICE_UNROLL
-  for (int part = 0; part < Shape::kColumns / kPart; ++part) {
-    const int column = firstColumn + kPart * part;
+  constexpr int kParts = Shape::kColumns / kPart, kSums = kPart / 2;
+  SLUICE_LOOP
+  for (int part = 0; part < kParts; ++part) {
+    // read again for each part: sums leave few registers
+    const int row = load(&grad->firstRow) + 64 * group, rowsLeft = load(&grad->endRow) - row;
+    const int column = load(&grad->firstColumn) + kPart * part;
+    const int expert = load(&grad->expert), endColumn = load(&grad->endColumn);
     if (column >= endColumn) break;
-    const GradPart to = {rowBegin + kElementBytes * column, pitch, rowsLeft, endColumn - column};
+    const int64_t pitch = load(&out->rowPitch);
+    const GradPart to = {
+        load(&out->data) + expert * load(&out->outerPitch) + row * pitch + kElementBytes * column, pitch,
+        rowsLeft, endColumn - column};
     // what lies outside of the matrix is not written
-    const bool isBox = isMapped && hasBoxRows && (to.columns >= kPart || endColumn == load(&out->columns));
+    const bool isBox = load(&out->isMapped) && (rowsLeft >= 64 || load(&grad->endRow) == load(&out->rows)) &&
+                       (to.columns >= kPart || endColumn == load(&out->columns));
     const bool addsBox = isBox && load(&grad->form) == GradForm::kFp32Added;
     const bool addsHere = isAdded(grad) && !addsBox;
-    std::byte* const staged = stage(&staging, [&sum, &to, part, alpha, addsHere](std::byte* area) {
+    const float alpha = load(&grad->alpha);
+    PairOf<Element> before[kSums / 2];
+    const GradPart read = addsHere ? to : GradPart{nullptr, 0, 0, 0};
+    SLUICE_UNROLL
+    for (int i = 0; i < kSums; i += 2)
+      before[i / 2] = loadPair<Element>(read, fragmentRow(i), fragmentColumn(i));
+    std::byte* const staged = stage(&staging, [&sum, &before, part, alpha](std::byte* area) {
       SLUICE_UNROLL
-      for (int i = 0; i < kPart / 2; i += 2) {
-        std::byte* const place = area + swizzled(fragmentRow(i), kElementBytes * fragmentColumn(i));
-        SumPair pair = {alpha * sum[kPart / 2 * part + i], alpha * sum[kPart / 2 * part + i + 1]};
-        if (addsHere) {
-          const SumPair before = loadPair<Element>(to, fragmentRow(i), fragmentColumn(i));
-          pair = {before.first + pair.first, before.second + pair.second};
-        }
-        if constexpr (kElementBytes == 4)
-          store(reinterpret_cast<SumPair*>(place), pair);
-        else
-          store(reinterpret_cast<uint32_t*>(place), packBf16(pair.first, pair.second));
-      }
+      for (int each = 0; each < kParts; ++each)
+        if (each == part) stageSums<Element, kSums>(area, &sum[kSums * each], before, alpha);
     });
-    if (!isBox)
-      storePlain<kElementBytes>(to.corner, pitch, staged, {0, to.rows < 64 ? to.rows : 64}, to.columns);
+    if (!isBox) storePlain<kElementBytes>(to.corner, pitch, staged, to.rows < 64 ? to.rows : 64, to.columns);
     if (!isBox || threadIndex() % 128 != 0) continue;
-    fenceMap(&out->map);
     if (addsBox)
-      addBox(&out->map, staged, column, row, expert);
+      addBox(load(&out->map), staged, column, row, expert);
     else
-      storeBox(&out->map, staged, column, row, expert);
+      storeBox(load(&out->map), staged, column, row, expert);
     groupStores();
   }
   endStores();
@@ -133,12 +153,13 @@ SLUICE_DEVICE void storeWeightGrad(const WeightGrad* grad, const Matrix* matrice
 
 // The whole task for a warpgroup of math. `sum` is 0.
 template <class Shape>
-SLUICE_DEVICE void runWeightGrad(const WeightGrad* grad, const Matrix* matrices, ProductMemory<Shape>* memory,
-                                 RingPosition<Shape::kStages>* at, AbortWatch* watch,
-                                 float (&sum)[Shape::kColumns / 2]) {
+SLUICE_DEVICE void runWeightGrad(const WeightGrad* grad, const NearMatrix* matrices,
+                                 ProductMemory<Shape>* memory, RingPosition<Shape::kStages>* at,
+                                 AbortWatch* watch, float (&sum)[Shape::kColumns / 2]) {
   const int steps = (load(&grad->rows) + Shape::kDepth - 1) / Shape::kDepth;
   if (steps == 0 && isAdded(grad)) return;  // adding 0 would turn a -0 into 0
-  multiplyStages<Shape, Major::kMn, Major::kMn>(memory, steps, at, watch, sum);
+  const bool isFenced = hasStored(matrices, load(&grad->aIndex), load(&grad->dyIndex));
+  multiplyStages<Shape, Major::kMn, Major::kMn>(memory, steps, isFenced, at, watch, sum);
   if (isBf16(grad))
     storeWeightGrad<Shape, uint16_t>(grad, matrices, memory, sum);
   else

@@ -3,6 +3,7 @@
 
 #include "runtime/exec/operands.h"
 #include "runtime/gpu/gpu_backend.h"
+#include "runtime/gpu/supported.h"
 #include "runtime/gpu/translator.h"
 
 namespace sluice {
@@ -92,6 +93,8 @@ Expected<StepTables> makeTables(const Step& step, const Staging& staged, GpuBack
   StepTables tables;
   tables.rank = step.rank;
   tables.cores = countCores(step.program());
+  for (const Family& family : step.program().families)
+    if (hasActivation(family)) tables.activation = family.tiling.activation;
   const std::vector<size_t> lanes[gpu::kRoles] = {lanesOf(step, false), lanesOf(step, true)};
   for (int role = 0; role < gpu::kRoles; ++role) tables.lanes[role] = static_cast<int>(lanes[role].size());
   Lists lists(step, staged, backend, tables);

@@ -28,7 +28,8 @@ struct StepTables {
   std::vector<gpu::WeightGrad> weightGrads;
   std::vector<gpu::RowCopy> rowCopies;
   std::vector<gpu::RowWork> rowWorks;
-  std::vector<uint32_t> lists;  // as gpu::Chain
+  ActivationKind activation = ActivationKind::kSwiglu;  // of all products and rowWorks that have one
+  std::vector<uint32_t> lists;                          // as gpu::Chain
   int cores = 0;
   int lanes[gpu::kRoles] = {};
   std::vector<uint64_t*> counters;  // by rank

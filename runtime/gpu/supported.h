@@ -5,6 +5,8 @@
 
 namespace sluice {
 
+bool hasActivation(const Family& family);
+
 // Error: names a family that it cannot run, and why.
 Status checkForGpu(const Plan& plan);
 

@@ -9,6 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr int kTileRows = 128;
+constexpr int kStoredRows = 64;  // of a box of results
 
 gpu::ProductKind kindOf(VectorWork work) {
   switch (work) {
@@ -38,15 +39,14 @@ void Translator::addProducts(const Family& family, const Task& task) {
 
   gpu::Product product{};
   product.kind = kindOf(infoOf(family.op).vector);
-  const bool gathers = isGathered(step_.program(), family, 0);
-  product.a = matrices_.add(family.reads[0], gathers ? 1 : kTileRows);
-  if (gathers) {
+  product.a = matrices_.add(family.reads[0], kTileRows);
+  if (isGathered(step_.program(), family, 0)) {
     product.rowIndex = staged_.pairOf();
     product.divisor = step_.program().topK;
   }
   product.weight = matrices_.add(family.reads[1], transposed ? columns_ / 2 : 64);
   product.weightMajor = transposed ? gpu::Major::kK : gpu::Major::kMn;
-  product.out = matrices_.add(family.writes[0], 16);
+  product.out = matrices_.add(family.writes[0], kStoredRows);
   product.expert = range.expert;
   product.k = tiling.k;
   product.alpha = alphaOf(tiling);
@@ -54,7 +54,7 @@ void Translator::addProducts(const Family& family, const Task& task) {
   product.limit = toFloat(tiling.limit);
   int32_t width = columns_;
   if (product.kind == gpu::ProductKind::kActivationGrad) {
-    product.gateUp = matrices_.add(family.reads[2], 16);
+    product.gateUp = matrices_.add(family.reads[2], kStoredRows);
     product.rowWeight = optionalFloats(step_, operandAt(family.reads, 3), 0);
     product.rowWeightGrad = optionalFloats(step_, operandAt(family.writes, 1), 0);
   } else {
@@ -62,7 +62,7 @@ void Translator::addProducts(const Family& family, const Task& task) {
         step_, operandAt(family.reads, 2), family.writes[0], range.expert, int64_t{parts} * tiling.n, 0));
   }
   if (product.kind == gpu::ProductKind::kActivation) {
-    if (has(family.writes, 1)) product.gateUp = matrices_.add(family.writes[1], 16);
+    if (has(family.writes, 1)) product.gateUp = matrices_.add(family.writes[1], kStoredRows);
     width = columns_ / parts;
   }
   // columns last: what the tiles of a row add up in order is in the same threads
@@ -87,16 +87,15 @@ void Translator::addWeightGrads(const Family& family, const Task& task) {
     const BufferId buffer = family.reads[operand];
     if (!isGathered(step_.program(), family, operand)) return matrices_.add(buffer, range);
     index = staged_.pairOf() + range.begin;
-    return matrices_.add(buffer, 1);
+    return matrices_.add(buffer, kStoredRows);
   };
   grad.a = factor(0, grad.aIndex);
   grad.dy = factor(1, grad.dyIndex);
-  grad.out = matrices_.add(family.writes[0], 64);
+  grad.out = matrices_.add(family.writes[0], kStoredRows);
   grad.form = formOf(step_, family);
   grad.rows = range.rows;
   grad.expert = range.expert;
   grad.alpha = alphaOf(tiling);
-  grad.scale = optionalFloats(step_, operandAt(family.reads, 2), range.begin);
   for (int32_t row = m.begin; row < m.end; row += kTileRows)
     for (int32_t column = n.begin; column < n.end; column += columns_) {
       grad.firstRow = row;

@@ -36,6 +36,8 @@ ChainCase::Sizes ChainCase::sizesOf(uint64_t seed) {
   sizes.alpha = between(0, 1) == 0 ? 1 : 0.3F;
   sizes.hasBias = between(0, 1) == 0;
   sizes.divisor = between(0, 1) == 0 ? 0 : between(1, 3);
+  // gathered rows of whole parts are copied, others are stored
+  if (sizes.divisor > 0 && between(0, 2) > 0) sizes.k = (sizes.k + 7) / 8 * 8;
   return sizes;
 }
 
@@ -58,12 +60,8 @@ ChainCase::ChainCase(uint64_t seed, const Sizes& sizes)
   std::uniform_real_distribution<float> values(-1, 1);
   for (int i = 0; i < 2 * sizes.result && sizes.hasBias; ++i) bias_.push_back(toBf16(values(random)));
   const auto weightRows = [&](Major major) { return major == Major::kMn ? 64 : sizes.columns / 2; };
-  matrices_ = {rows_.operand(index_.empty() ? 128 : 1),
-               up_.operand(weightRows(sizes.up)),
-               hidden_.operand(16),
-               hidden_.operand(128),
-               down_.operand(weightRows(sizes.down)),
-               result_.operand(16)};
+  matrices_ = {rows_.operand(128),   up_.operand(weightRows(sizes.up)),     hidden_.operand(64),
+               hidden_.operand(128), down_.operand(weightRows(sizes.down)), result_.operand(64)};
   addTasks(seed);
 }
 

@@ -124,8 +124,8 @@ GatedCase::GatedCase(uint64_t seed, const Sizes& s)
   for (int row = 0; row < rows_.rows; ++row) rowWeight_.push_back(static_cast<float>(values(random)) / 10);
   const auto weightRows = [&s](Major major) { return major == Major::kMn ? 64 : s.columns / 2; };
   matrices_ = {
-      rows_.operand(128), up_.operand(weightRows(s.up)),     gateUp_.operand(16),     act_.operand(16),
-      grad_.operand(128), down_.operand(weightRows(s.down)), gateUpGrad_.operand(16), actAgain_.operand(16)};
+      rows_.operand(128), up_.operand(weightRows(s.up)),     gateUp_.operand(64),     act_.operand(64),
+      grad_.operand(128), down_.operand(weightRows(s.down)), gateUpGrad_.operand(64), actAgain_.operand(64)};
   addTasks(seed);
 }
 

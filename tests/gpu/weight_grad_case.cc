@@ -31,10 +31,11 @@ std::vector<double> valuesOf(const HostMatrix& matrix) {
 // Begins and ends with rows of a matrix.
 Matrix rowsOf(HostMatrix& matrix, int begin, int rows) {
   Matrix part = matrix.operand(64);
-  part.data += begin * part.rowPitch;
-  part.rows = rows;
-  if (part.isMapped)
-    part.map = model::mapOf(part.data, 2, part.columns, std::max(rows, 1), 1, part.rowPitch, part.outerPitch,
+  MatrixHead& head = part.head;
+  head.data += begin * head.rowPitch;
+  head.rows = rows;
+  if (head.isMapped)
+    part.map = model::mapOf(head.data, 2, head.columns, std::max(rows, 1), 1, head.rowPitch, head.outerPitch,
                             64, 64);
   return part;
 }
@@ -126,7 +127,9 @@ WeightGradCase::Sizes WeightGradCase::sizesOf(uint64_t seed) {
   sizes.form = static_cast<GradForm>(between(0, 3));
   for (RowGaps& gaps : sizes.gaps) gaps = drawGaps(random);
   sizes.alpha = between(0, 1) == 0 ? 1 : 0.3F;
-  sizes.isScaled = between(0, 2) == 0;
+  sizes.divisor = between(0, 1) == 0 ? 0 : between(1, 3);
+  // gathered rows of whole parts are copied, others are stored
+  if (sizes.divisor > 0 && between(0, 2) > 0) sizes.k = (sizes.k + 7) / 8 * 8;
   return sizes;
 }
 
@@ -149,9 +152,10 @@ WeightGradCase::WeightGradCase(uint64_t seed, const Sizes& sizes)
     const float value = values(random);
     start_.push_back(isBf16(sizes.form) ? fromBf16(toBf16(value)) : value);
   }
-  for (int row = 0; row < a_.rows && sizes.isScaled; ++row) scale_.push_back(values(random));
-  matrices_ = {x_.operand(128),   weight_.operand(64), dy_.operand(16),
-               grad_.operand(64), a_.operand(128),     result_.operand(16)};
+  for (int row = 0; row < a_.rows && sizes.divisor > 0; ++row)
+    index_.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(a_.rows * sizes.divisor + 1)) - 1);
+  matrices_ = {x_.operand(128),   weight_.operand(64), dy_.operand(64),
+               grad_.operand(64), a_.operand(128),     result_.operand(64)};
   for (size_t expert = 0; expert < sizes.rows.size(); ++expert)
     for (HostMatrix* matrix : {&a_, &dy_})
       matrices_.push_back(rowsOf(*matrix, begins_[expert], sizes.rows[expert]));
@@ -182,15 +186,17 @@ void WeightGradCase::addTasks(uint64_t seed) {
     addProducts(2, {kX, kWeight, kDyOut, Major::kMn, 0, 0, expert, 0, 0, kDepth}, {0, 0}, dyEvent,
                 1 + random() % 3);
     const EventWait wait = {dyEvent, amounts[dyEvent]};
-    const auto a = static_cast<uint16_t>(kOfExperts + 2 * expert);
+    const auto ofExpert = static_cast<uint16_t>(kOfExperts + 2 * expert);
+    const uint16_t a = index_.empty() ? ofExpert : uint16_t{kARows};
+    const int32_t* const index = index_.empty() ? nullptr : index_.data() + begin;
     const int columnStep = std::min(sizes_.columnStep, sizes_.columns);
     for (int row = 0; row < sizes_.k; row += sizes_.rowStep)
       for (int column = 0; column < sizes_.n; column += columnStep)
         add(1,
-            WeightGrad{a, static_cast<uint16_t>(a + 1), kGradOut, sizes_.form, rows, expert, row,
+            WeightGrad{a, static_cast<uint16_t>(ofExpert + 1), kGradOut, sizes_.form, rows, expert, row,
                        std::min(row + sizes_.rowStep, sizes_.k), column,
-                       std::min(column + columnStep, sizes_.n), sizes_.alpha,
-                       scale_.empty() ? nullptr : scale_.data() + begin},
+                       std::min(column + columnStep, sizes_.n), sizes_.alpha, index, nullptr,
+                       std::max(sizes_.divisor, 1)},
             {{{0, 0}, wait}, gradEvent, 1 + static_cast<uint32_t>(random() % 3)});
     if (isBf16(sizes_.form))
       addProducts(0, {kARows, kGradOut, kResult, Major::kMn, 0, 0, expert, 0, 0, sizes_.k},
@@ -208,7 +214,7 @@ std::string WeightGradCase::run(int blocks, uint64_t seed) {
       for (int c = 0; c < grad_.columns; ++c) grad_.set(e, r, c, start_[at++]);
   for (const HostMatrix* matrix : {&a_, &x_, &weight_, &dy_, &result_}) matrix->registerAll();
   grad_.registerAll();
-  model::registerGlobal(scale_.data(), scale_.size() * sizeof(float));
+  model::registerGlobal(index_.data(), index_.size() * sizeof(int32_t));
   const std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
   if (!wrong.empty()) return wrong;
   const std::string wrongGrad = firstWrongGrad();
@@ -216,11 +222,12 @@ std::string WeightGradCase::run(int blocks, uint64_t seed) {
 }
 
 std::string WeightGradCase::firstWrongGrad() const {
-  std::vector<double> a = valuesOf(a_);
-  const std::vector<double> dy = valuesOf(dy_);
-  for (size_t i = 0; i < a.size() && sizes_.isScaled; ++i) {
-    const float scale = scale_[i / static_cast<size_t>(a_.columns)];
-    a[i] = fromBf16(toBf16(static_cast<float>(a[i]) * scale));
+  const std::vector<double> rows = valuesOf(a_), dy = valuesOf(dy_);
+  std::vector<double> a = rows;
+  for (size_t i = 0; i < a.size() && !index_.empty(); ++i) {
+    const auto columns = static_cast<size_t>(a_.columns);
+    const int32_t named = index_[i / columns];
+    a[i] = named < 0 ? 0 : rows[static_cast<size_t>(named / sizes_.divisor) * columns + i % columns];
   }
   const bool isAdded = sizes_.form == GradForm::kFp32Added || sizes_.form == GradForm::kBf16Added;
   size_t at = 0;

@@ -49,7 +49,7 @@ class WeightGradCase {
     // from tile to tile, if it is less than a tile has: what it has beyond is not stored
     int rowStep = 128, columnStep = 256;
     float alpha = 1;
-    bool isScaled = false;
+    int divisor = 0;  // of the indices of gathered rows of a; 0: they are not gathered
   };
 
   explicit WeightGradCase(uint64_t seed);
@@ -72,8 +72,8 @@ class WeightGradCase {
   std::vector<int> begins_;  // of the experts' rows, and the end of the last
   HostMatrix a_, x_, weight_, dy_, result_;
   HostGrad grad_;
-  std::vector<float> start_;  // of dw: experts, k, n
-  std::vector<float> scale_;  // by row of all experts; empty: none
+  std::vector<float> start_;    // of dw: experts, k, n
+  std::vector<int32_t> index_;  // of rows of a; empty: none
   std::vector<Matrix> matrices_;
   ChainRun tasks_;
 };

@@ -74,6 +74,11 @@ void landBytes(BarrierState& state, int64_t bytes) {
   endPhase(state);
 }
 
+void endHold(BarrierState& state) {
+  --state.pending;
+  endPhase(state);
+}
+
 void syncWarp() {
   const Quiet quiet;
   machine().align("syncWarp()", true);

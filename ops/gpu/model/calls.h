@@ -26,6 +26,7 @@ void fenceAcquire();
 void signal(uint64_t* counter, uint64_t amount);
 uint32_t addShared(uint32_t* number, uint32_t amount);
 void fenceProxyAsync();
+void fenceProxyAsyncShared();
 uint64_t globalTimer();
 void sleepFor(uint32_t nanoseconds);
 
@@ -41,6 +42,9 @@ void initBarrier(Barrier* barrier, int count);
 void fenceBarrierInit();
 void arrive(Barrier* barrier, uint32_t bytes);
 bool hasEnded(Barrier* barrier, int parity);
+
+void copyPart(std::byte* to, const std::byte* from, bool isThere);
+void holdForParts(Barrier* barrier);
 
 void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column, int row, int outer,
              int rows);

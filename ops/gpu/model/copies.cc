@@ -1,4 +1,4 @@
-// Copies by TMA: boxes of matrices and runs of bytes, between global and shared memory.
+// Copies between global and shared memory: boxes of matrices and runs of bytes by TMA, parts by threads.
 //
 // A load fills its place with NaN when it is asked for, and lands later, as a whole. A store reads and writes
 // at two later moments.
@@ -30,14 +30,14 @@ static_assert(sizeof(Map) <= sizeof(TensorMap));
 Map mapFrom(Machine& m, const TensorMap* map) {
   Map result;
   std::memcpy(&result, map, sizeof(result));
-  if (result.mark != kMark || reinterpret_cast<uintptr_t>(map) % 64 != 0)
-    m.fail("copies by something that is not a TensorMap aligned to 64 bytes");
+  if (result.mark != kMark || reinterpret_cast<uintptr_t>(map) % 128 != 0)
+    m.fail("copies by something that is not a TensorMap aligned to 128 bytes");
   return result;
 }
 
 // Of a copy: what lies in memory of the device, not among the arguments of the kernel, needs a fence.
 Map fencedMapFrom(Machine& m, const TensorMap* map) {
-  if (m.regionOf(map) != nullptr && !m.self().fencedMaps.contains(map))
+  if (m.regionOf(map) != nullptr && !m.block().fencedMaps.contains(map))
     m.fail("copies by a TensorMap in memory without fenceMap()");
   return mapFrom(m, map);
 }
@@ -185,15 +185,53 @@ Box boxOf(Machine& m, const TensorMap* map, int column, int row, int outer) {
 
 }  // namespace
 
-void checkFenced(Machine& m, const std::byte* shared, size_t bytes, const char* what) {
+void checkFenced(Machine& m, const std::byte* shared, size_t bytes, const char* what, uint64_t seen) {
   for (size_t at = 0; at < bytes; at += kGranule) {
     const Written* const written = m.writtenAt(shared + at);
-    if (!written || written->thread == 0) continue;
+    if (!written || written->thread == 0 || written->epoch <= seen) continue;
     const Thread& writer = *m.threads[static_cast<size_t>(written->thread - 1)];
     if (writer.proxyFences == written->proxyFences)
       return m.note(
           fmt::format("{} a {} reads what it stored without fenceProxyAsync()", m.where(writer), what));
   }
+}
+
+void copyPart(std::byte* to, const std::byte* from, bool isThere) {
+  const Quiet quiet;
+  Machine& m = machine();
+  if (isThere)
+    checkRun(m, to, from, 16);
+  else
+    checkPlace(m, to, 16, 16);
+  std::memset(to, static_cast<int>(kNan), 16);
+  m.self().parts.push_back({to, isThere ? from : nullptr});
+  m.yield();
+}
+
+void holdForParts(Barrier* barrier) {
+  const Quiet quiet;
+  Machine& m = machine();
+  BarrierState& state = stateOf(m, barrier);
+  ++state.pending;
+  const Actor actor;
+  m.post(nullptr, [&m, &state, actor, thread = m.running, parts = std::move(m.self().parts)] {
+    actor.act([&] {
+      for (const Part& part : parts) {
+        if (part.from != nullptr) announceRead(part.from, 16);
+        const std::byte zeros[16] = {};
+        std::memcpy(part.to, part.from == nullptr ? zeros : part.from, 16);
+        announceWrite(part.to, 16);
+        const Machine::RecordPlace place = m.recordOf(part.to);
+        place.records->at(place.offset) = {thread + 1, m.threads[static_cast<size_t>(thread)]->proxyFences,
+                                           ++m.epoch};
+      }
+      state.order[state.phase % 2].release();
+      m.end.release();
+    });
+    endHold(state);
+  });
+  m.self().parts.clear();
+  m.yield();
 }
 
 void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column, int row, int outer,
@@ -225,7 +263,7 @@ void fenceMap(const TensorMap* map) {
   const Quiet quiet;
   Machine& m = machine();
   mapFrom(m, map);
-  m.self().fencedMaps.insert(map);
+  m.block().fencedMaps.insert(map);
 }
 
 void copyBytes(std::byte* to, const std::byte* from, uint32_t bytes, Barrier* barrier) {

@@ -27,11 +27,13 @@ inline void store(T* to, T value) {
 }
 
 inline uint64_t loadRelaxed(const uint64_t* counter) { return model::loadRelaxed(counter); }
+inline uint64_t loadRelaxedSystem(const uint64_t* counter) { return model::loadRelaxed(counter); }
 inline void fenceAcquire() { model::fenceAcquire(); }
 inline void signal(uint64_t* counter, uint64_t amount) { model::signal(counter, amount); }
 inline void signalSystem(uint64_t* counter, uint64_t amount) { model::signal(counter, amount); }
 inline uint32_t addShared(uint32_t* number, uint32_t amount) { return model::addShared(number, amount); }
 inline void fenceProxyAsync() { model::fenceProxyAsync(); }
+inline void fenceProxyAsyncShared() { model::fenceProxyAsyncShared(); }
 inline uint64_t globalTimer() { return model::globalTimer(); }
 inline void sleepFor(uint32_t nanoseconds) { model::sleepFor(nanoseconds); }
 
@@ -54,6 +56,11 @@ inline void fenceBarrierInit() { model::fenceBarrierInit(); }
 inline void arrive(Barrier* barrier) { model::arrive(barrier, 0); }
 inline void arriveExpecting(Barrier* barrier, uint32_t bytes) { model::arrive(barrier, bytes); }
 inline bool hasEnded(Barrier* barrier, int parity) { return model::hasEnded(barrier, parity); }
+
+inline void copyPart(std::byte* to, const std::byte* from, bool isThere) {
+  model::copyPart(to, from, isThere);
+}
+inline void holdForParts(Barrier* barrier) { model::holdForParts(barrier); }
 
 inline void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column, int row, int outer,
                     int rows) {

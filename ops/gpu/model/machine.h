@@ -62,8 +62,9 @@ struct Product {
   Major majorA = Major::kK, majorB = Major::kK;
   uint64_t a = 0, b = 0;
   bool add = false;
-  int issued = 0;                  // threads that have
-  std::array<float*, 128> sums{};  // by thread: its values while they are in flight
+  int issued = 0;                   // threads that have
+  uint64_t seenEpoch = UINT64_MAX;  // stores to shared memory that all of them have fenced since
+  std::array<float*, 128> sums{};   // by thread: its values while they are in flight
   std::unique_ptr<Order> issue = std::make_unique<Order>(), end = std::make_unique<Order>();
   Actor actor;
 };
@@ -98,6 +99,12 @@ struct Condition {
   bool holds() const { return number ? (*number & mask) != before : function && (*function)(); }
 };
 
+// Sixteen bytes on their way to shared memory; from nowhere: zeros.
+struct Part {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+};
+
 struct Thread {
   int block = 0, index = 0;
   Fiber fiber;
@@ -110,8 +117,9 @@ struct Thread {
   // warp has met since.
   std::string_view apartSince;
 
-  std::set<const void*> fencedMaps;
-  uint64_t proxyFences = 0;       // number of its fenceProxyAsync()
+  uint64_t proxyFences = 0;       // number of its fences of either kind
+  uint64_t seenEpoch = 0;         // stores before its last fence of either kind
+  std::vector<Part> parts;        // that holdForParts() has not yet been called for
   uint64_t lookedAt = 0;          // Machine::epoch at its last loadRelaxed()
   Knowledge known;                // of plain stores
   Knowledge copied;               // what it knew at its last fenceProxyAsync(), so that its copies see it
@@ -146,6 +154,7 @@ struct Block {
   std::byte* shared = nullptr;
   std::vector<std::byte> memory;  // with room to align `shared`
   Records written;
+  std::set<const void*> fencedMaps;
   std::map<const Barrier*, std::unique_ptr<BarrierState>> barriers;
   std::vector<std::unique_ptr<WarpState>> warps;
   std::vector<std::unique_ptr<WarpgroupState>> warpgroups;
@@ -257,12 +266,14 @@ Machine& machine();
 std::string nameOf(const Block& block, const Barrier* barrier);
 // Of a barrier that was made and fenced.
 BarrierState& stateOf(Machine& m, const Barrier* barrier);
-// Bytes that a copy has brought.
+// Bytes that a copy has brought, or the end of what a thread held the phase for.
 void landBytes(BarrierState& state, int64_t bytes);
+void endHold(BarrierState& state);
 // A copy by the running thread reads global memory: of what a plain store wrote there, it must know, and have
 // fenced since.
 void checkKnown(Machine& m, const std::byte* global, size_t bytes);
-// A copy or product (`what`) reads shared memory: who wrote it with a plain store must have fenced since.
-void checkFenced(Machine& m, const std::byte* shared, size_t bytes, const char* what);
+// A copy or product (`what`) reads shared memory: who wrote it with a plain store must have fenced since, or
+// all who issued it, after the stores up to number `seen`.
+void checkFenced(Machine& m, const std::byte* shared, size_t bytes, const char* what, uint64_t seen = 0);
 
 }  // namespace sluice::gpu::model

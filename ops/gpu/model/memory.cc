@@ -151,7 +151,16 @@ void fenceProxyAsync() {
   const Quiet quiet;
   Machine& m = machine();
   ++m.self().proxyFences;
+  m.self().seenEpoch = m.epoch;
   m.self().copied = m.self().known;
+  m.yield();
+}
+
+void fenceProxyAsyncShared() {
+  const Quiet quiet;
+  Machine& m = machine();
+  ++m.self().proxyFences;
+  m.self().seenEpoch = m.epoch;
   m.yield();
 }
 

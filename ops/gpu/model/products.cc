@@ -51,7 +51,8 @@ float fromBf16(const std::byte* at) {
 }
 
 // The element of a line and k is at line + k * lines.
-std::vector<float> operand(Machine& m, const Block& block, uint64_t description, Major major, int lines) {
+std::vector<float> operand(Machine& m, const Block& block, uint64_t description, Major major, int lines,
+                           uint64_t seen) {
   std::vector<float> values(static_cast<size_t>(lines * kDepth));
   uint64_t last = UINT64_MAX;
   forElements(description, major, lines, [&](uint64_t place, int line, int k) {
@@ -59,7 +60,7 @@ std::vector<float> operand(Machine& m, const Block& block, uint64_t description,
     values[static_cast<size_t>(line + k * lines)] = fromBf16(block.shared + place);
     if (place / kGranule == last) return;
     last = place / kGranule;
-    checkFenced(m, block.shared + last * kGranule, kGranule, "product");
+    checkFenced(m, block.shared + last * kGranule, kGranule, "product", seen);
     announceRead(block.shared + last * kGranule, kGranule);
   });
   return values;
@@ -67,8 +68,9 @@ std::vector<float> operand(Machine& m, const Block& block, uint64_t description,
 
 void happen(Machine& m, Block& block, Product& product) {
   product.issue->acquire();
-  const std::vector<float> a = operand(m, block, product.a, product.majorA, kRows);
-  const std::vector<float> b = operand(m, block, product.b, product.majorB, product.columns);
+  const std::vector<float> a = operand(m, block, product.a, product.majorA, kRows, product.seenEpoch);
+  const std::vector<float> b =
+      operand(m, block, product.b, product.majorB, product.columns, product.seenEpoch);
   const auto columns = static_cast<size_t>(product.columns);
   for (size_t row = 0; row < kRows; ++row) {
     // the thread and the place among its sums (hw.h)
@@ -159,6 +161,7 @@ void multiply(int columns, Major majorA, Major majorB, float* sum, uint64_t a, u
   FlyingSum& flying = takeOff(m, sum, columns / 2);
   flying.last = number;
   product.sums[static_cast<size_t>(own.index % 128)] = flying.values.data();
+  product.seenEpoch = std::min(product.seenEpoch, own.seenEpoch);
   product.issue->release();
   if (++product.issued < 128) return;
   Block* const block = &m.block();

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/gpu/chain_launch.h"
 #include "runtime/gpu/cuda/cuda_group.h"
 #include "runtime/gpu/gpu_device.h"
 
@@ -66,7 +67,7 @@ class CudaBackend final : public GpuBackend {
   CudaBackend(std::shared_ptr<CudaGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
 
   int blocks() const override { return group_->blocks(); }
-  int tileColumns() const override { return CudaGroup::kColumns; }
+  int tileColumns() const override { return gpu::kLaunchedColumns; }
 
   Expected<DeviceMemory> reserve(size_t bytes) override { return group_->reserve(bytes, false); }
   Expected<SymmetricMemory> allocate(size_t bytes) override { return group_->allocate(rank_, bytes); }

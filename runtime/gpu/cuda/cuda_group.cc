@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kAlignment = 128;  // of each table, as tensor maps need
 // How often the host looks whether a launch has ended: as rarely as costs little against a step.
 constexpr std::chrono::microseconds kBetweenLooks{20};
+// How often it looks whether lists have gone on.
+constexpr std::chrono::seconds kBetweenHeads{1};
 
 Status statusOf(cuda::Failure failure, const char* what) {
   if (failure == nullptr) return {};
@@ -80,6 +82,38 @@ gpu::Chain chainOf(const StepTables& tables, const Places& places, std::byte* ba
           .limit = static_cast<uint64_t>(limitNanoseconds(timeoutSeconds))};
 }
 
+// Whether a kernel still does something: whether the heads of its lists move.
+class ProgressWatch {
+ public:
+  ProgressWatch(std::span<const MemoryRange> heads, void* stream) : heads_(heads), stream_(stream) {}
+
+  // For how long no head has moved, as far as looks tell.
+  Expected<std::chrono::steady_clock::duration> idleFor() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < kBetweenHeads) return looked_ - moved_;
+    std::vector<std::byte> found;
+    for (const MemoryRange& range : heads_) {
+      const size_t begin = found.size();
+      found.resize(begin + range.bytes);
+      if (Status ok = statusOf(
+              cuda::copyOut(&found[begin], static_cast<const std::byte*>(range.data), range.bytes, stream_),
+              "looking at a running kernel");
+          !ok)
+        return ok.error();
+    }
+    looked_ = now;
+    if (found != seen_) moved_ = now;
+    seen_ = std::move(found);
+    return looked_ - moved_;
+  }
+
+ private:
+  const std::span<const MemoryRange> heads_;
+  void* const stream_;
+  std::vector<std::byte> seen_;
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now(), moved_ = looked_;
+};
+
 }  // namespace
 
 Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int ranks) {
@@ -89,11 +123,16 @@ Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int
     if (ok) ok = statusOf(cuda::makeStream(stream), "making a stream");
   for (void** const event : {&group->begun_, &group->ended_})
     if (ok) ok = statusOf(cuda::makeEvent(event), "making an event");
+  void* one = nullptr;
+  if (ok) ok = statusOf(cuda::allocateShared(&one, sizeof(uint64_t)), "reserving memory of the host");
   if (!ok) return ok.error();
+  group->one_ = static_cast<uint64_t*>(one);
+  *group->one_ = 1;
   return group;
 }
 
 CudaGroup::~CudaGroup() {
+  if (one_ != nullptr) cuda::releaseShared(one_);
   for (void* const event : {begun_, ended_})
     if (event != nullptr) cuda::endEvent(event);
   for (void* const stream : {stream_, aside_})
@@ -160,9 +199,13 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
         chainOf(*tables[rank], places[rank], arena_.data, at<uint64_t>(arena_.data, abortAt), timeoutSeconds);
   ok = statusOf(cuda::record(begun_, stream_), "timing the kernel");
   if (ok)
-    ok = statusOf(gpu::launchChain(launch, kColumns, blocks_ * ranks(), stream_), "launching the kernel");
+    ok = statusOf(gpu::launchChain(launch, tables.front()->activation, blocks_ * ranks(), stream_),
+                  "launching the kernel");
   if (ok) ok = statusOf(cuda::record(ended_, stream_), "timing the kernel");
-  if (ok) ok = awaitEnd(transport, arena_.data + abortAt);
+  std::vector<MemoryRange> heads;
+  for (size_t rank = 0; rank < tables.size(); ++rank)
+    heads.push_back({arena_.data + places[rank].heads, tables[rank]->lists.size() * sizeof(uint32_t)});
+  if (ok) ok = awaitEnd(transport, arena_.data + abortAt, heads, timeoutSeconds);
   double seconds = 0;
   if (ok) ok = statusOf(cuda::secondsBetween(begun_, ended_, &seconds), "timing the kernel");
   if (!ok) return ok.error();
@@ -184,18 +227,29 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
   return outcomes;
 }
 
-// An abort by the transport ends the kernel, too.
-Status CudaGroup::awaitEnd(Transport& transport, std::byte* abortWord) {
+// An abort by the transport ends the kernel, too. All waits of a kernel end by themselves; one that does
+// nothing for three times as long has left what its source says.
+Status CudaGroup::awaitEnd(Transport& transport, std::byte* abortWord, std::span<const MemoryRange> heads,
+                           double timeoutSeconds) {
+  const std::chrono::duration<double> limit(3 * timeoutSeconds + 10);
+  ProgressWatch watch(heads, aside_);
   bool isTold = false;
   for (bool idle = false; !idle;) {
     if (Status ok = statusOf(cuda::isIdle(stream_, &idle), "running the kernel"); !ok) return ok;
     if (idle) break;
     if (!isTold && transport.isAborted()) {
-      const uint64_t one = 1;
-      if (Status ok = statusOf(cuda::copyIn(abortWord, &one, sizeof(one), aside_), "ending the kernel"); !ok)
+      if (Status ok = statusOf(cuda::copyIn(abortWord, one_, sizeof(*one_), aside_), "ending the kernel");
+          !ok)
         return ok;
       isTold = true;
     }
+    const auto idleFor = watch.idleFor();
+    if (!idleFor) return idleFor.error();
+    if (*idleFor > limit)
+      return Error{
+          fmt::format("the kernel on cuda:{} does not end, and no task of it ended for {:.0f} s: this "
+                      "process cannot use the GPU any more",
+                      device_, limit.count())};
     std::this_thread::sleep_for(kBetweenLooks);
   }
   return {};

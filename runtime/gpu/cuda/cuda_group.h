@@ -14,8 +14,6 @@ namespace sluice {
 // Resource type, shared by the backends of its ranks.
 class CudaGroup {
  public:
-  static constexpr int kColumns = 256;  // of a tile
-
   // Error: what CUDA said.
   static Expected<std::shared_ptr<CudaGroup>> make(int device, int blocks, int ranks);
   ~CudaGroup();
@@ -38,14 +36,16 @@ class CudaGroup {
       : device_(device), blocks_(blocks), partitions_(ranks), symmetric_(static_cast<size_t>(ranks)) {}
   Expected<std::vector<StepOutcome>> launch(std::span<const StepTables* const> tables, Transport& transport,
                                             double timeoutSeconds);
-  Status awaitEnd(Transport& transport, std::byte* abortWord);
+  Status awaitEnd(Transport& transport, std::byte* abortWord, std::span<const MemoryRange> heads,
+                  double timeoutSeconds);
 
   const int device_;
   const int blocks_;
   Partitions partitions_;
   void* stream_ = nullptr;
-  void* aside_ = nullptr;  // a stream for what must not wait for a launch
-  void* begun_ = nullptr;  // events before and after a launch
+  void* aside_ = nullptr;    // a stream for what must not wait for a launch
+  uint64_t* one_ = nullptr;  // of the host, whence an abort is copied while the kernel runs
+  void* begun_ = nullptr;    // events before and after a launch
   void* ended_ = nullptr;
   DeviceMemory arena_;                                // of the tables of all ranks
   std::mutex mutex_;                                  // guards symmetric_

@@ -2,6 +2,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "runtime/gpu/cuda/driver.h"
@@ -83,13 +84,24 @@ Failure zero(void* data, size_t bytes, void* stream) {
 }
 
 // Through the runtime, so that programs need no libcuda where there is no GPU.
+struct MapEncoder {
+  PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;
+  Failure failure = nullptr;
+
+  MapEncoder() {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    failure = failureOf(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                         cudaEnableDefault, &found));
+    if (failure == nullptr && found != cudaDriverEntryPointSuccess)
+      failure = "the driver has no cuTensorMapEncodeTiled, which drivers have since 525 (CUDA 12.0)";
+    encode = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+  }
+};
+
 Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  const cudaError_t said =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-  if (said != cudaSuccess) return failureOf(said);
-  if (found != cudaDriverEntryPointSuccess) return "the driver has no cuTensorMapEncodeTiled";
+  static const MapEncoder encoder;
+  if (encoder.failure != nullptr) return encoder.failure;
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.columns), static_cast<cuuint64_t>(matrix.rows),
                               static_cast<cuuint64_t>(matrix.outers)};
   const cuuint64_t pitches[] = {static_cast<cuuint64_t>(matrix.rowPitch),
@@ -99,11 +111,22 @@ Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map) {
   const cuuint32_t steps[] = {1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(gpu::TensorMap));
   CUtensorMap made;
-  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)(
+  const CUresult result = encoder.encode(
       &made, matrix.elementBytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3,
       const_cast<std::byte*>(matrix.data), sizes, pitches, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) return "the driver refuses a tensor map";
+  if (result != CUDA_SUCCESS) {
+    thread_local char text[320];
+    std::snprintf(text, sizeof(text),
+                  "the driver refuses a tensor map (CUresult %d): [%lld, %lld, %lld] of %d bytes at %p, "
+                  "pitches %lld and %lld bytes, boxes of %d x %d",
+                  static_cast<int>(result), static_cast<long long>(matrix.outers),
+                  static_cast<long long>(matrix.rows), static_cast<long long>(matrix.columns),
+                  matrix.elementBytes, static_cast<const void*>(matrix.data),
+                  static_cast<long long>(matrix.rowPitch), static_cast<long long>(matrix.outerPitch),
+                  matrix.boxRows, matrix.boxColumns);
+    return text;
+  }
   std::memcpy(map, &made, sizeof(made));
   return nullptr;
 }

@@ -1,7 +1,7 @@
 // What a backend needs of CUDA, in plain types: nvcc does not compile the headers of fmt.
 //
-// A function that fails returns what CUDA said, a text that stays; null: nothing was wrong. Of a build
-// without CUDA every function but isBuilt() does.
+// A function that fails returns what CUDA said, a text that stays until the thread fails again; null: nothing
+// was wrong. In a build without CUDA every function but isBuilt() fails.
 #pragma once
 
 #include <cstddef>

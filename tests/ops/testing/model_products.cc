@@ -47,10 +47,10 @@ void gmm(const GmmArgs& args) {
   PlacedMatrix c(run, read(args.c), args.rows, args.n);
   if (args.bias != nullptr) run.allow(args.bias, args.n, 1, args.n);
   gpu::Product product{};
-  product.a = a.add(args.rowsA ? 1 : kTileRows);
+  product.a = a.add(kTileRows);
   product.weight = b.add(args.transposeB ? run.tileColumns() / 2 : 64);
   product.weightMajor = args.transposeB ? gpu::Major::kK : gpu::Major::kMn;
-  product.out = c.add(16);
+  product.out = c.add(64);
   product.k = args.k;
   product.rowIndex = allowed(run, args.rowsA, args.rows);
   product.alpha = args.alpha;
@@ -72,15 +72,14 @@ void gmmWeightGrad(const GmmWeightGradArgs& args) {
   PlacedMatrix a(run, args.a, rowsOf(args.rowsA, args.rows), args.m);
   PlacedMatrix b(run, args.b, rowsOf(args.rowsB, args.rows), args.n);
   PlacedMatrix c(run, read(args.c), args.m, args.n);
-  if (args.scale != nullptr) run.allow(args.scale, args.rows, 1, args.rows);
+  if (args.scale != nullptr) throw std::runtime_error("a GPU scales no operand of a weight gradient");
   gpu::WeightGrad grad{};
-  grad.a = a.add(args.rowsA ? 1 : 64);
-  grad.dy = b.add(args.rowsB ? 1 : 64);
+  grad.a = a.add(64);
+  grad.dy = b.add(64);
   grad.out = c.add(64);
   grad.form = formOf(args);
   grad.rows = args.rows;
   grad.alpha = args.alpha;
-  grad.scale = args.scale;
   grad.aIndex = allowed(run, args.rowsA, args.rows);
   grad.dyIndex = allowed(run, args.rowsB, args.rows);
   forTiles(args.m, args.n, run.tileColumns(), [&](int32_t row, int32_t endRow, int32_t column, int32_t end) {
