@@ -38,6 +38,9 @@ struct Operand {
 struct Operands {
   Operand each[2];  // a and its factor
   int32_t k;
+  // The rows of matrices that a stage gathers; below 0: zeros. With Major::kK all are of `a`, else the first
+  // half is, and the second half is of its factor.
+  int32_t sources[128];
 };
 
 // Whether TMA copies the operand's boxes.
@@ -116,75 +119,77 @@ SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
 
 // ---- Gathered rows.
 
-// The rows that a stage gathers, by number in the matrix; below 0: the row is 0. A lane knows every 32nd: of
-// `a` along k all four numbers are of its 128 rows; else the first two are of 64 rows of `a`, and the others
-// of 64 rows of its factor.
-inline constexpr int kSources = 4;
-struct Sources {
-  int32_t rows[kSources];
+// What the index says of the rows that a stage gathers: number i of lane l is that of sources[l + 32 i].
+struct NamedRows {
+  int32_t names[4];
 };
 
-// Reads what the index says of the rows from `first` on, and does not wait for it.
-SLUICE_DEVICE void readIndex(const Operand* from, int first, int begin, int end, Sources* sources) {
-  const int32_t* const index = load(&from->rowIndex) + first;
-  const int lane = laneIndex();
-  const int rows = load(&from->rows), left = load(&from->indexEnd) - first;
-  SLUICE_UNROLL
-  for (int i = 0; i < kSources; ++i) {
-    if (i < begin || i >= end) continue;
-    const int row = lane + 32 * (i - begin);
-    sources->rows[i] = row < rows && row < left ? load(&index[row]) : -1;
-  }
-}
-
-SLUICE_DEVICE void divide(Sources* sources, int divisor) {
-  SLUICE_UNROLL
-  for (int32_t& row : sources->rows)
-    if (row >= 0) row = static_cast<int32_t>(static_cast<uint32_t>(row) / static_cast<uint32_t>(divisor));
-}
-
-// Whether each stage has rows of its own: rows of an operand along k are the same in all.
+// Whether each stage gathers rows of its own: rows of an operand along k are the same in all.
 SLUICE_DEVICE bool haveOwnSources(const Operands* operands) {
   return load(&operands->each[0].major) == Major::kMn;
 }
 
-// Asks for the sources of the stage from k on.
-SLUICE_DEVICE void readSources(const Operands* operands, int k, Sources* sources) {
-  const Operand* const a = &operands->each[0];
-  const Operand* const factor = &operands->each[1];
+// Of the stage from k on. The loads are not waited for here.
+SLUICE_DEVICE void readIndex(const Operands* operands, int k, NamedRows* rows) {
   const bool haveOwn = haveOwnSources(operands);
-  if (load(&a->way) == LoadWay::kParts)
-    readIndex(a, haveOwn ? k : load(&a->begins[0]), 0, haveOwn ? 2 : 4, sources);
-  if (load(&factor->way) == LoadWay::kParts) readIndex(factor, k, 2, 4, sources);
-}
-
-SLUICE_DEVICE int32_t sourceAt(const Sources& sources, int at) {
-  int32_t row = sources.rows[0];
   SLUICE_UNROLL
-  for (int i = 1; i < kSources; ++i) row = at == i ? sources.rows[i] : row;
-  return row;
+  for (int i = 0; i < 4; ++i) {
+    const int half = haveOwn ? i / 2 : 0;
+    const Operand* const from = &operands->each[half];
+    rows->names[i] = -1;
+    if (load(&from->way) != LoadWay::kParts) continue;
+    const int row = laneIndex() + 32 * (i - 2 * half);
+    const int first = haveOwn ? k : load(&from->begins[0]), left = load(&from->indexEnd) - first;
+    if (row < left) rows->names[i] = load(&load(&from->rowIndex)[first + row]);
+  }
 }
 
-// A lane copies one part of every fourth row of a box, whose sources are those from `begin` on. By the warp.
-SLUICE_DEVICE void gatherBox(std::byte* to, const Operand* from, BoxPlace place, const Sources& sources,
-                             int begin) {
+// By the warp, which no longer needs the sources that were there.
+SLUICE_DEVICE void setSources(Operands* operands, const NamedRows& rows) {
+  const auto divisor = static_cast<uint32_t>(load(&operands->each[0].divisor));
+  syncWarp();
+  SLUICE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int32_t name = rows.names[i];
+    store(&operands->sources[laneIndex() + 32 * i],
+          name < 0 ? -1 : static_cast<int32_t>(static_cast<uint32_t>(name) / divisor));
+  }
+  syncWarp();
+}
+
+// Gathers the rows of all boxes of an operand, which lie side by side. A lane copies the same part of every
+// fourth row. By the warp.
+template <int kBoxes>
+SLUICE_DEVICE void gatherBoxes(std::byte* to, const Operand* from, BoxPlace place, const int32_t* sources) {
   const NearMatrix* const matrix = load(&from->matrix);
-  const int lane = laneIndex();
-  const int column = place.column + lane % 8 * 8;
-  const bool isInside = column < load(&matrix->columns);
-  const std::byte* const corner = cornerOf(from, isInside ? column : 0);
+  const int part = laneIndex() % 8, first = laneIndex() / 8;
+  const int column = place.column + 8 * part, left = load(&matrix->columns) - column;
+  const std::byte* const corner = cornerOf(from, column);
   const int64_t pitch = load(&matrix->rowPitch);
-  const int rows = load(&from->boxRows) / 32;
+  const int rows = load(&from->boxRows);
   SLUICE_LOOP
-  for (int i = 0; i < rows; ++i, to += 32 * kLoadedRowBytes) {
-    const auto held = static_cast<uint32_t>(sourceAt(sources, begin + i));
+  for (int begin = 0; begin < rows; begin += 32, to += 32 * kLoadedRowBytes) {
     SLUICE_UNROLL
     for (int next = 0; next < 32; next += 4) {
-      const int row = next + lane / 8;
-      const auto source = static_cast<int32_t>(shuffle(held, row));
-      copyPart(to + swizzled(row, lane % 8 * 16), corner + (source < 0 ? 0 : source) * pitch,
-               isInside && source >= 0);
+      const int source = load(&sources[begin + next + first]);
+      const std::byte* const row = corner + (source < 0 ? 0 : source) * pitch;
+      SLUICE_UNROLL
+      for (int box = 0; box < kBoxes; ++box)
+        copyPart(to + box * 64 * kLoadedRowBytes + swizzled(next + first, 16 * part), row + 128 * box,
+                 source >= 0 && left > 64 * box);
     }
+  }
+}
+
+SLUICE_DEVICE void gather(std::byte* to, const Operand* from, int k, const int32_t* sources) {
+  const BoxPlace place = placeOf(from, 0, k);
+  switch (load(&from->boxes)) {
+    case 1:
+      return gatherBoxes<1>(to, from, place, sources);
+    case 2:
+      return gatherBoxes<2>(to, from, place, sources);
+    default:
+      return gatherBoxes<4>(to, from, place, sources);
   }
 }
 
@@ -198,11 +203,10 @@ SLUICE_DEVICE void forBoxes(std::byte* to, const Operand* operand, int k, const 
     loadBox(to + box * bytes, operand, placeOf(operand, box, k));
 }
 
-// Fills a free stage from k on; its second operand begins `aBytes` further. By the warp, whose sources, if
-// stages have their own, are as the index has those of this stage, and then those of the next: they are asked
-// for one stage ahead.
-SLUICE_DEVICE void fillStage(std::byte* stage, uint32_t aBytes, Barrier* full, const Operands* operands,
-                             int k, Sources* sources) {
+// Fills a free stage from k on; its second operand begins `aBytes` further. By the warp. `next`: as the index
+// has them, the rows of this stage, and then those of the next: it is read one stage ahead.
+SLUICE_DEVICE void fillStage(std::byte* stage, uint32_t aBytes, Barrier* full, Operands* operands, int k,
+                             NamedRows* next) {
   bool isHeld = false;
   SLUICE_LOOP
   for (int i = 0; i < 2; ++i) {
@@ -211,16 +215,14 @@ SLUICE_DEVICE void fillStage(std::byte* stage, uint32_t aBytes, Barrier* full, c
     const LoadWay way = load(&operand->way);
     if (way == LoadWay::kStores) forBoxes(to, operand, k, fillBox);
     if (way != LoadWay::kParts) continue;
-    if (!isHeld && haveOwnSources(operands)) divide(sources, load(&operand->divisor));
+    if (!isHeld && haveOwnSources(operands)) {
+      setSources(operands, *next);
+      readIndex(operands, k + 64, next);
+    }
     isHeld = true;
-    forBoxes(to, operand, k, [sources, i](std::byte* box, const Operand* from, BoxPlace place) {
-      gatherBox(box, from, place, *sources, 2 * i);
-    });
+    gather(to, operand, k, &operands->sources[64 * i]);
   }
-  if (isHeld) {
-    holdForParts(full);
-    if (haveOwnSources(operands)) readSources(operands, k + 64, sources);
-  }
+  if (isHeld) holdForParts(full);
   syncWarp();  // the one arrival is for the stores of all lanes, and after what they hold the phase for
   if (laneIndex() != 0) return;
   arriveExpecting(full, copiedBytes(&operands->each[0]) + copiedBytes(&operands->each[1]));

@@ -108,16 +108,15 @@ SLUICE_DEVICE void setOperands(const Product* product, const NearMatrix* matrice
 template <class Shape>
 SLUICE_DEVICE bool loadStages(ProductMemory<Shape>* memory, RingPosition<Shape::kStages>* at,
                               uint64_t limit) {
-  const Operands* const operands = &memory->operands;
-  Sources sources = {};
-  readSources(operands, 0, &sources);
+  Operands* const operands = &memory->operands;
+  NamedRows rows;
+  readIndex(operands, 0, &rows);
   if (load(&operands->each[0].way) == LoadWay::kParts && !haveOwnSources(operands))
-    divide(&sources, load(&operands->each[0].divisor));
+    setSources(operands, rows);
   SLUICE_LOOP
   for (int k = 0; k < load(&operands->k); k += Shape::kDepth, at->advance()) {
     if (!awaitEmptyByWarp(&memory->ring, *at, limit)) return false;
-    fillStage(memory->stages[at->stage], Shape::kABytes, &memory->ring.full[at->stage], operands, k,
-              &sources);
+    fillStage(memory->stages[at->stage], Shape::kABytes, &memory->ring.full[at->stage], operands, k, &rows);
   }
   return true;
 }
