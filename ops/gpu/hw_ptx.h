@@ -121,7 +121,7 @@ SLUICE_DEVICE void initBarrier(Barrier* barrier, int count) {
 // The first fence is for other threads, the second for copies, which are of another proxy.
 SLUICE_DEVICE void fenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  fenceProxyAsyncShared();
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 SLUICE_DEVICE void arrive(Barrier* barrier) {

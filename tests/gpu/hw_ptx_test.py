@@ -42,11 +42,13 @@ PRIMITIVES = {
     "store": Cpp("*to = value;", "a plain access"),
 
     "loadRelaxed": Ptx("ld", "relaxed gpu global", COUNTER + "; what the signal releases is for fenceAcquire()"),
+    "loadRelaxedSystem": Ptx("ld", "relaxed sys global", "the host or another GPU writes it"),
     "fenceAcquire": Ptx("fence", "acq_rel gpu", COUNTER + "; all that they stored before must be visible"),
     "signal": Ptx("red", "release gpu global add", COUNTER + "; all that this thread knows comes before it"),
     "signalSystem": Ptx("red", "release sys global add", "other GPUs read it"),
     "addShared": Ptx("atom", "acq_rel cta shared::cta add", "orders what the threads of a block that add do before and after"),
     "fenceProxyAsync": Ptx("fence", "proxy async", "without a state space: copies read global and shared memory"),
+    "fenceProxyAsyncShared": Ptx("fence", "proxy async shared::cta", "one without a state space waits for global memory, too"),
     "globalTimer": Ptx("mov", "", "a limit of a wait is in nanoseconds", touches_memory=False, operands="%globaltimer"),
     "sleepFor": Ptx("nanosleep", "", "the compiler must not drop it", touches_memory=False),
 
@@ -61,7 +63,7 @@ PRIMITIVES = {
     "initBarrier": Ptx("mbarrier", "init shared::cta", "a barrier is in this block's shared memory"),
     "fenceBarrierInit": [
         Ptx("fence", "mbarrier_init release cluster", "other threads use the barrier"),
-        Ptx("fence", "proxy async", "copies, which are of another proxy, use the barrier"),
+        Ptx("fence", "proxy async shared::cta", "copies, which are of another proxy, use the barrier"),
     ],
     "arrive": Ptx("mbarrier", "arrive shared::cta", "release at the block's scope is the default", operands="_, "),
     "arriveExpecting": Ptx("mbarrier", "arrive expect_tx shared::cta", "announces bytes and arrives at once", operands="_, "),
@@ -70,6 +72,9 @@ PRIMITIVES = {
         Ptx("selp", "", "1 means that the phase has ended", operands="1, 0, ended"),
     ],
 
+    "copyPart": Ptx("cp", "async cg shared::cta global L2::128B", "only .cg copies 16 bytes past the first cache, which has old rows",
+                    operands="], 16, isThere ? 16 : 0"),
+    "holdForParts": Ptx("cp", "async mbarrier arrive shared::cta", "without .noinc: it is no arrival of its own"),
     "copyBox": Ptx("cp", "async bulk tensor shared::cluster global mbarrier::complete_tx::bytes", LANDS + "; " + TO_STAGE),
     "storeBox": Ptx("cp", "async bulk tensor global shared::cta bulk_group", QUEUED),
     "addBox": Ptx("cp", "reduce async bulk tensor global shared::cta add bulk_group", QUEUED),
@@ -197,8 +202,8 @@ def wrong_addresses(instruction):
     spaces = [SPACES[each] for each in instruction.modifiers if each in SPACES]
     if any(each.startswith("mbarrier::") for each in instruction.modifiers):
         spaces.append("ptx::shared")
-    if "tensormap::generic" in instruction.modifiers:
-        spaces = ["ptx::global"]
+    if instruction.name == "fence":
+        spaces = ["ptx::global"] if "tensormap::generic" in instruction.modifiers else []
     if "tensor" in instruction.modifiers:
         spaces = ["" if each == "ptx::global" else each for each in spaces]
     found = [each.partition("(")[0] if "(" in each else "" for each in addresses(instruction)]
@@ -278,6 +283,7 @@ def wrong_products(text):
 # What a slip of the hand does to an instruction that the assembler still accepts.
 SWAPS = [(".gpu", ".cta"), (".gpu", ".sys"), (".sys", ".gpu"), (".cta.", ".gpu."), (".relaxed", ".volatile"), (".acq_rel", ".sc"),
          (".release", ".relaxed"), (".acq_rel.cta", ".relaxed.cta"), (".read", ""), ("fence.proxy.async;", "fence.proxy.async.shared::cta;"),
+         ("fence.proxy.async.shared::cta;", "fence.proxy.async;"), (".cg", ".ca"), ("arrive.shared", "arrive.noinc.shared"), ("isThere ? 16 : 0", "16"),
          ("fence.proxy.async;", "fence.proxy.async.global;"), (".expect_tx", ""), (".parity", ""), (".inc", ".dec"), (".dec", ".inc"),
          ("1, 0, ended", "0, 1, ended"), (".reduce", ""), (".acquire.sys", ".acquire.gpu"), (".cluster;", ".gpu;"),
          ('"f"(second), "f"(first)', '"f"(first), "f"(second)'), (".rn", ".rz"), ("{%3, %4, %5}", "{%4, %3, %5}"),
