@@ -78,6 +78,9 @@ SLUICE_DEVICE void loadStages(const Arguments& arguments, const Shared& shared) 
   storeBytes(arguments.copy, shared.stage(last), kAreaBytes);
   groupStores();
   waitStores<0>();
+  copyPart(shared.stage(last), arguments.head, loadRelaxedSystem(arguments.doneElsewhere) == 0);
+  holdForParts(shared.full(last));
+  arrive(shared.full(last));
   if (blockIndex() == blockCount() - 1) signalSystem(arguments.doneElsewhere, 1);
 }
 
@@ -119,7 +122,7 @@ SLUICE_DEVICE void storeSums(const Arguments& arguments, const Shared& shared, i
       const uint32_t at = swizzled(fragmentRow(i), 2 * fragmentColumn(i));
       store(reinterpret_cast<uint32_t*>(staged + at), pair);
     }
-    fenceProxyAsync();
+    fenceProxyAsyncShared();
     syncNamed(1 + group, 128);
     if (first) {
       storeBox(&arguments.result, staged, part * 64, top, 0);
