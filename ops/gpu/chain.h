@@ -328,7 +328,7 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
   }
 }
 
-// Of this block.
+// Which of its rank's blocks this one is, and which rank's.
 SLUICE_DEVICE BlockShare shareOf(const Launch& launch) {
   const int count = blockCount() / launch.partitions;
   return {blockIndex() % count, count};

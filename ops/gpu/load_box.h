@@ -72,7 +72,7 @@ SLUICE_DEVICE void setOperand(Operand* to, const Operand& value) {
   store(&to->way, wayOf(value));
 }
 
-// Of a stage, by TMA.
+// The bytes that TMA copies into a stage.
 SLUICE_DEVICE uint32_t copiedBytes(const Operand* operand) {
   return load(&operand->way) == LoadWay::kBoxes
              ? load(&operand->boxes) * load(&operand->boxRows) * kLoadedRowBytes
@@ -129,7 +129,7 @@ SLUICE_DEVICE bool haveOwnSources(const Operands* operands) {
   return load(&operands->each[0].major) == Major::kMn;
 }
 
-// Of the stage from k on. The loads are not waited for here.
+// Reads the index for the stage from k on, and does not wait for the loads.
 SLUICE_DEVICE void readIndex(const Operands* operands, int k, NamedRows* rows) {
   const bool haveOwn = haveOwnSources(operands);
   SLUICE_UNROLL

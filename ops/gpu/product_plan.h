@@ -78,7 +78,8 @@ struct WeightGrad {
   int32_t expert;
   int32_t firstRow, endRow, firstColumn, endColumn;  // of out; what a tile has beyond is not stored
   float alpha = 1;                                   // the sums are multiplied by it
-  // Of an operand whose matrix is not of the expert: its row i is row index[i] / divisor there. Null: none.
+  // Gathered operands have a matrix that is not of the expert: row i is row index[i] / divisor there. Null:
+  // it is not gathered.
   const int32_t* aIndex = nullptr;
   const int32_t* dyIndex = nullptr;
   int32_t divisor = 1;
