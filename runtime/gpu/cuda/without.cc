@@ -34,7 +34,8 @@ Failure secondsBetween(void* /*begin*/, void* /*end*/, double* /*seconds*/) { re
 
 }  // namespace cuda
 
-const char* gpu::launchChain(const Launch& /*launch*/, int /*columns*/, int /*blocks*/, void* /*stream*/) {
+const char* gpu::launchChain(const Launch& /*launch*/, ActivationKind /*activation*/, int /*blocks*/,
+                             void* /*stream*/) {
   return kWithout;
 }
 
