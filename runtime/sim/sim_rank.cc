@@ -1,5 +1,7 @@
 #include "runtime/sim/sim_rank.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -10,12 +12,6 @@
 namespace sluice {
 namespace {
 
-uint64_t* zeroed(size_t bytes) {
-  void* const memory = std::calloc(std::max<size_t>(1, bytes), 1);
-  if (memory == nullptr) throw std::bad_alloc();
-  return static_cast<uint64_t*>(memory);
-}
-
 int64_t perSecond(double bytes, double seconds) {
   return seconds > 0 ? static_cast<int64_t>(std::llround(bytes / seconds)) : 0;
 }
@@ -25,6 +21,16 @@ double partOf(double shared, int64_t asked) {
 }
 
 }  // namespace
+
+void SimRank::Unmap::operator()(void* memory) const { munmap(memory, bytes); }
+
+SimRank::Words SimRank::mapZeros(size_t bytes) {
+  bytes = std::max<size_t>(1, bytes);
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return Words(static_cast<uint64_t*>(memory), Unmap{bytes});
+}
 
 const TaskCost& TaskCosts::alone(FamilyId family, double rows, double reuse) {
   Last& last = last_[family.value];
@@ -50,8 +56,8 @@ SimRank::SimRank(const Plan& plan, EntryId entry, int rank, const RoutingTables&
       families_(plan.program().families.size()) {
   const int ranks = plan.program().mesh.peers();
   const size_t bytes = EventTable::bytesFor(plan, ranks);
-  words_.reset(zeroed(bytes));
-  needs_.reset(zeroed(bytes / kCacheLine * sizeof(uint64_t)));
+  words_ = mapZeros(bytes);
+  needs_ = mapZeros(bytes / kCacheLine * sizeof(uint64_t));
   events_ = EventTable(plan, ranks, {{}, reinterpret_cast<std::byte*>(words_.get()), bytes});
   events_.setThresholds(plan, entry, tables);
   for (uint32_t e = 0; e < plan.program().events.size(); ++e) {

@@ -4,7 +4,6 @@
 // Resource type; used by one thread.
 #pragma once
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <span>
@@ -88,9 +87,14 @@ class SimRank {
     int64_t reads = 0;  // bytes per second that its task asks of the shared memory
     int64_t writes = 0;
   };
-  struct FreeMemory {
-    void operator()(void* memory) const { std::free(memory); }
+  struct Unmap {
+    size_t bytes;
+    void operator()(void* memory) const;
   };
+  // Zeros. Pages that nobody touches take no memory; calloc() promises that only until something as large has
+  // been freed.
+  using Words = std::unique_ptr<uint64_t, Unmap>;
+  static Words mapZeros(size_t bytes);
 
   bool tryStart(Worker& worker, SimTime now);
   void begin(Worker& worker);
@@ -105,8 +109,8 @@ class SimRank {
   const Plan& plan_;
   TaskCosts& costs_;
   const bool spans_;
-  std::unique_ptr<uint64_t, FreeMemory> words_;  // pages that no live event touches take no memory
-  std::unique_ptr<uint64_t, FreeMemory> needs_;  // thresholds, by line of words_; 0: no live event
+  Words words_;
+  Words needs_;  // thresholds, by line of words_; 0: no live event
   EventTable events_;
   LaneProgress progress_;
   Step step_;

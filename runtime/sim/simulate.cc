@@ -8,28 +8,15 @@
 #include <limits>
 #include <memory>
 #include <new>
-#include <queue>
 #include <vector>
 
 #include "runtime/comm/in_process.h"
 #include "runtime/sim/links.h"
+#include "runtime/sim/moments.h"
 #include "runtime/sim/sim_rank.h"
 
 namespace sluice {
 namespace {
-
-// Something that ends. Those of one time are handled in the order in which they were made.
-struct Moment {
-  enum class Kind : uint8_t { kTask, kHead, kArrival };
-  SimTime time = 0;
-  int64_t number = 0;
-  Kind kind = Kind::kTask;
-  uint32_t rank = 0;   // the place of: kTask: whose worker it is; else the receiver
-  uint32_t index = 0;  // kTask: the worker; else the message
-  bool operator>(const Moment& other) const {
-    return time != other.time ? time > other.time : number > other.number;
-  }
-};
 
 // The signals that a piece brings, for the count of arrivals and at most kMaxLinks events.
 struct Message {
@@ -49,7 +36,8 @@ class Simulator {
         entry_(entry),
         isRecorded_(options.spans),
         costs_(plan.program(), rates),
-        links_(rates.link, int(tables.size())) {
+        links_(rates.link, int(tables.size())),
+        moments_(tables.size()) {
     const int cores = countCores(plan.program());
     workers_ = options.workers > 0 ? std::min(options.workers, cores) : cores;
     for (size_t place = 0; place < tables.size(); ++place)
@@ -62,15 +50,11 @@ class Simulator {
     for (uint32_t place = 0; place < ranks_.size(); ++place) touch(place);
     startTouched();
     while (!moments_.empty()) {
-      now_ = moments_.top().time;
+      now_ = moments_.first().time;
       if (now_ >= kMostSimTime)
         return Error{fmt::format("entry '{}' takes more than {:g} s of simulated time",
                                  plan_.program().at(entry_).name, secondsOf(kMostSimTime))};
-      while (!moments_.empty() && moments_.top().time == now_) {
-        const Moment moment = moments_.top();
-        moments_.pop();
-        pass(moment);
-      }
+      while (!moments_.empty() && moments_.first().time == now_) pass(moments_.pop());
       startTouched();
     }
     for (const auto& rank : ranks_)
@@ -206,7 +190,7 @@ class Simulator {
   Links links_;
   int workers_ = 1;
   std::vector<std::unique_ptr<SimRank>> ranks_;
-  std::priority_queue<Moment, std::vector<Moment>, std::greater<>> moments_;
+  Moments moments_;
   int64_t made_ = 0;
   SimTime now_ = 0;
   std::vector<Message> messages_;
