@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <functional>
 
+#include "ops/gpu/model/sanitizers.h"
+
 namespace sluice::gpu::model {
 
 struct Abandoned {};
@@ -22,6 +24,7 @@ class Fiber {
 
   // Runs `work`, which catches Abandoned, when it is first resumed. When it has returned, or if the fiber is
   // abandoned before, resume() returns for the last time. `number` tells fibers apart that run in turns.
+  // Race detection knows no order between this call and the work.
   void start(std::function<void()> work, size_t number);
 
   // From the thread's own context: goes on in the fiber, until it calls leave().
@@ -47,7 +50,7 @@ class Fiber {
   bool isEntered_ = false;
   std::byte* stack_ = nullptr;
   std::function<void()> work_;
-  void* identity_ = nullptr;
+  Identity identity_;
   int quiet_ = 0;  // quietDepth where it left
   bool isAbandoned_ = false;
   void* callerIdentity_ = nullptr;

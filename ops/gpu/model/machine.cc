@@ -78,6 +78,7 @@ Machine::Machine(const Launch& of, std::vector<Region> memory)
 }
 
 std::string Machine::run(const std::function<void()>& kernel) {
+  begin.release();
   for (int b = 0; b < launch.blocks; ++b)
     for (int t = 0; t < launch.threads; ++t) {
       auto thread = std::make_unique<Thread>();
@@ -88,6 +89,7 @@ std::string Machine::run(const std::function<void()>& kernel) {
       runnable_.push_back(static_cast<int>(threads.size()));
       Thread* const own = thread.get();
       const auto work = [this, own, &kernel] {
+        begin.acquire();
         try {
           kernel();
           endThread(*own);
@@ -284,8 +286,13 @@ std::string Machine::describeDeadlock() const {
 std::string run(const Launch& launch, const std::function<void()>& kernel) {
   if (launch.blocks < 1 || launch.threads < 128 || launch.threads > 1024 || launch.threads % 128 != 0)
     return "a launch of no blocks, or of blocks that are not 1 to 8 warpgroups";
-  Machine machine(launch, std::exchange(registered, {}));
-  return machine.run(kernel);
+  std::string problem;
+  {
+    Machine machine(launch, std::exchange(registered, {}));
+    problem = machine.run(kernel);
+  }
+  Identity::renew();
+  return problem;
 }
 
 void registerGlobal(const void* data, size_t bytes) {

@@ -66,7 +66,6 @@ struct Product {
   uint64_t seenEpoch = UINT64_MAX;  // stores to shared memory that all of them have fenced since
   std::array<float*, 128> sums{};   // by thread: its values while they are in flight
   std::unique_ptr<Order> issue = std::make_unique<Order>(), end = std::make_unique<Order>();
-  Actor actor;
 };
 
 struct WarpgroupState {
@@ -74,6 +73,7 @@ struct WarpgroupState {
   uint64_t first = 0;                  // number of the first of them
   uint64_t next = 0;                   // number of the next to be done
   std::array<uint64_t, 128> waited{};  // by thread: products that it knows to be done
+  Actor multiplies;                    // the products, one after the other
 };
 
 // Sums that a thread must not touch while they are in flight.
@@ -233,7 +233,7 @@ class Machine {
   int64_t movedAt = 1;  // when something last changed
   uint64_t epoch = 0;   // number of plain stores
   std::string problem;
-  Order end;  // of all threads and copies
+  Order begin, end;  // of all threads and copies
 
  private:
   // A thread that waits, and what wakes it.

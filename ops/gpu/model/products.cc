@@ -168,7 +168,7 @@ void multiply(int columns, Major majorA, Major majorB, float* sum, uint64_t a, u
   m.post([&group, number] { return group.next == number; },
          [&m, &group, block, number] {
            Product& product = group.products[number - group.first];
-           product.actor.act([&] { happen(m, *block, product); });
+           group.multiplies.act([&] { happen(m, *block, product); });
            ++group.next;
          });
   m.progress();

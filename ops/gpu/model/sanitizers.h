@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 extern "C" {
 __attribute__((weak)) void* __tsan_create_fiber(unsigned flags);
@@ -80,28 +81,75 @@ inline void announceWrite(void* address, size_t bytes) {
   ignoreAccesses(true);
 }
 
-// Something that happens by itself, as race detection sees it: after its making, in a fiber of its own.
+inline constexpr unsigned kNoOrder = 1;  // a switch says nothing about what happened before what
+
+// What race detection takes for a thread; without it nothing. A resource.
+//
+// To make one takes longer than all else that a short run does, so some are kept for the next run. What one
+// has done in a run must have happened before the next: nobody may use it before renewIdentities(), and who
+// does then learns what came before by an Order.
+class Identity {
+ public:
+  Identity() {
+    if (!hasRaceDetection()) return;
+    if (spare_.empty()) {
+      fiber_ = __tsan_create_fiber(0);
+      return;
+    }
+    fiber_ = spare_.back();
+    spare_.pop_back();
+  }
+  ~Identity() {
+    if (!fiber_) return;
+    if (used_.size() + spare_.size() < kKept)
+      used_.push_back(fiber_);
+    else
+      __tsan_destroy_fiber(fiber_);
+  }
+  Identity(const Identity&) = delete;
+  Identity& operator=(const Identity&) = delete;
+
+  void* get() const { return fiber_; }
+
+  // After a run: what all who are gone have done happened before what follows.
+  static void renew() {
+    Order end;
+    for (void* const fiber : used_) {
+      void* const caller = __tsan_get_current_fiber();
+      __tsan_switch_to_fiber(fiber, kNoOrder);
+      end.release();
+      __tsan_switch_to_fiber(caller, kNoOrder);
+    }
+    end.acquire();
+    spare_.insert(spare_.end(), used_.begin(), used_.end());
+    used_.clear();
+  }
+
+ private:
+  static constexpr size_t kKept = 2048;  // ThreadSanitizer has room for some 8000
+  static inline std::vector<void*> used_, spare_;
+
+  void* fiber_ = nullptr;
+};
+
+// Something that happens by itself, as race detection sees it: after its making, as a thread of its own.
 class Actor {
  public:
-  Actor() {
-    if (!hasRaceDetection()) return;
-    identity_ = {__tsan_create_fiber(0), __tsan_destroy_fiber};
-    before_->release();
-  }
+  Actor() { before_->release(); }
   template <class Work>
   void act(const Work& work) const {
-    if (!identity_) return work();
+    if (!hasRaceDetection()) return work();
     void* const caller = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(identity_.get(), 1);
+    __tsan_switch_to_fiber(identity_->get(), kNoOrder);
     ignoreAccesses(true);
     before_->acquire();
     work();
     ignoreAccesses(false);
-    __tsan_switch_to_fiber(caller, 1);
+    __tsan_switch_to_fiber(caller, kNoOrder);
   }
 
  private:
-  std::shared_ptr<void> identity_;
+  std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
   std::shared_ptr<Order> before_ = std::make_shared<Order>();
 };
 
