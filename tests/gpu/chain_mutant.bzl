@@ -1,4 +1,4 @@
-"""chain_kernel, chain_mutants: the kernel of chained products, as it is and with planted mistakes."""
+"""The kernel of chained products on the model of the hardware, as it is and with mistakes that are chosen when it runs."""
 
 # g++ does not combine them; without race detection a mutant that needs it is skipped.
 _RACE_DETECTION = select({
@@ -13,7 +13,7 @@ def chain_kernel(name, header, deps, race_detection = False):
       name: of the library
       header: path of the header that #include finds
       deps: that have the header
-      race_detection: instruments it in every configuration; for chain_kernel_test
+      race_detection: instruments it in every configuration
     """
     native.cc_library(
         name = name,
@@ -27,73 +27,73 @@ def chain_kernel(name, header, deps, race_detection = False):
         alwayslink = True,
     )
 
-def chain_kernel_test(name, kernel, finds, seeds, case = "chain", race_detection = False, tags = []):
-    """Runs a chain_kernel with a case per seed.
+def mutant_program(name, race_detection = False):
+    """A program with the kernel and all mistakes of mutants.py (mutant_main.cc), for chain_kernel_test.
 
     Args:
-      name: of the test
-      kernel: a chain_kernel
-      finds: "wrong": passes if something is found wrong in some case, "right": if nothing is
-      seeds: number of cases at most
-      case: "chain" (chain_case.h, gated_case.h), "weight_grad" or "row_work" (weight_grad_case.h, row_work_case.h)
-      race_detection: as that of the kernel
-      tags: of the test
+      name: of the program
+      race_detection: instruments the kernel in every configuration
     """
-    arguments = [finds, str(seeds), case]
-    native.cc_test(
+    chain_kernel(
+        name = name + "_kernel",
+        header = "tests/gpu/mutants_chain.h",
+        race_detection = race_detection,
+        deps = [":mutants_header"],
+    )
+    native.cc_binary(
         name = name,
-        size = "medium",
-        args = select({
-            "//tests/gpu:address_sanitizer": ["skip"],
-            "//conditions:default": arguments,
-        }) if race_detection else arguments,
+        testonly = True,
         linkopts = _RACE_DETECTION if race_detection else [],
-        tags = tags + (["race_detection"] if race_detection else []),
         deps = [
-            kernel,
+            ":" + name + "_kernel",
             ":mutant_main",
         ],
     )
 
-def chain_mutants(names, finds, seeds, case = "chain", race_detection = False):
-    """Makes mutant_NAME_test for each name of make_mutant.py.
+def chain_kernel_test(name, finds, seeds, case = "chain", mistake = "none", race_detection = False, tags = []):
+    """Runs the kernel with a case per seed.
 
     Args:
-      names: of make_mutant.py
+      name: of the test
+      finds: "wrong": passes if something is found wrong in some case, "right": if nothing is
+      seeds: number of cases at most
+      case: "chain" (chain_case.h, gated_case.h), or what another of the headers of cases is named after
+      mistake: of mutants.py, or none
+      race_detection: whether ThreadSanitizer looks for races
+      tags: of the test
+    """
+    program = ":race_mutants" if race_detection else ":plain_mutants"
+    run = ["$(location " + program + ")"]
+    arguments = run + [finds, str(seeds), case, mistake]
+    native.sh_test(
+        name = name,
+        size = "medium",
+        srcs = ["run.sh"],
+        args = select({
+            "//tests/gpu:address_sanitizer": run + ["skip"],
+            "//conditions:default": arguments,
+        }) if race_detection else arguments,
+        data = [program],
+        tags = tags + (["race_detection"] if race_detection else []),
+    )
+
+def chain_mutants(names, finds, seeds, case = "chain", race_detection = False):
+    """Makes CASE_mutant_NAME_test for each name.
+
+    Args:
+      names: of mutants.py
       finds: as in chain_kernel_test
       seeds: as in chain_kernel_test
       case: as in chain_kernel_test
       race_detection: as in chain_kernel_test
     """
     for mistake in names:
-        name = "mutant_" + mistake
-        header = "mutants/" + mistake + ".h"
-        native.genrule(
-            name = name,
-            testonly = True,
-            srcs = ["//ops/gpu:chain_sources"],
-            outs = [header],
-            cmd = "/usr/bin/python3 $(location make_mutant.py) " + mistake + " $(SRCS) > $@",
-            tools = ["make_mutant.py"],
-        )
-        native.cc_library(
-            name = name + "_header",
-            testonly = True,
-            hdrs = [header],
-            deps = ["//ops:activation_point"],
-        )
-        chain_kernel(
-            name = name + "_kernel",
-            header = "tests/gpu/" + header,
-            race_detection = race_detection,
-            deps = [":" + name + "_header"],
-        )
         chain_kernel_test(
-            name = name + "_test",
-            kernel = ":" + name + "_kernel",
+            name = case + "_mutant_" + mistake + "_test",
             finds = finds,
             seeds = seeds,
             case = case,
+            mistake = mistake,
             race_detection = race_detection,
             tags = ["mutant"],
         )

@@ -1,18 +1,23 @@
-// Runs a kernel of chained products on the model of the hardware, with a case per seed.
+// Runs the kernel of chained products, with one of the mistakes that can be planted or with none, on the
+// model of the hardware, with a case per seed.
 //
-// usage: wrong|right SEEDS chain|weight_grad|row_work, or skip
+// usage: wrong|right SEEDS chain|weight_grad|row_work|pitch MISTAKE|none, or skip
 // With "wrong" it passes if something is found wrong with some seed: by the model, by the kernel's own
 // report, by a wrong value, or by ThreadSanitizer where the kernel is compiled for it. With "right" if
 // nothing is.
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <string_view>
 
 #include "tests/gpu/chain_case.h"
 #include "tests/gpu/gated_case.h"
+#include "tests/gpu/pitch_case.h"
+#include "tests/gpu/planted.h"
 #include "tests/gpu/row_work_case.h"
 #include "tests/gpu/weight_grad_case.h"
 
@@ -23,8 +28,17 @@ bool isRight = false;
 std::string firstWrong(std::string_view name, int blocks, uint64_t seed) {
   if (name == "weight_grad") return sluice::gpu::WeightGradCase(seed).run(blocks, seed);
   if (name == "row_work") return sluice::gpu::RowWorkCase(seed).run(blocks, seed);
+  if (name == "pitch") return sluice::gpu::PitchCase(seed).run(blocks, seed);
   const std::string wrong = sluice::gpu::ChainCase(seed).run(blocks, seed);
   return wrong.empty() ? sluice::gpu::GatedCase(seed).run(blocks, seed) : wrong;
+}
+
+// False: there is none of that name.
+bool plant(std::string_view mistake) {
+  if (mistake == "none") return true;
+  const auto* const found = std::ranges::find(sluice::gpu::kMistakes, mistake);
+  sluice::gpu::plantedMistake = static_cast<int>(found - sluice::gpu::kMistakes);
+  return found != std::end(sluice::gpu::kMistakes);
 }
 
 }  // namespace
@@ -41,7 +55,14 @@ int main(int argc, char** argv) {
     fmt::print("SKIP: AddressSanitizer leaves no room for ThreadSanitizer\n");
     return 0;
   }
-  if (argc != 4) return 2;
+  if (argc != 5 || !plant(argv[4])) {
+    fmt::print(
+        stderr,
+        "mutant_main: error: found {} arguments, expected wrong or right, a number of seeds, a case, and "
+        "a mistake of mutants.py or none\n",
+        argc - 1);
+    return 2;
+  }
   isRight = argv[1] == std::string_view("right");
   const int seeds = atoi(argv[2]);
   for (int seed = 1; seed <= seeds; ++seed) {

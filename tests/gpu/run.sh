@@ -1,0 +1,3 @@
+#!/bin/sh
+# Runs a program that several tests share: usage: run.sh PROGRAM ARGUMENT...
+exec "$@"
