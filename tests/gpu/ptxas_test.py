@@ -56,6 +56,14 @@ class Ptxas(unittest.TestCase):
                 with self.subTest(path=path, function=name):
                     self.assertEqual((stores, loads), ("0", "0"), "bytes of spill stores and loads")
 
+    def test_the_persistent_kernel_starts_with_the_registers_that_its_roles_share(self):
+        for path, text in self.texts.items():
+            if not os.path.basename(path).startswith("chain_kernels"):
+                continue
+            for name, _, _, registers in KERNEL.findall(text):
+                with self.subTest(path=path, kernel=name):
+                    self.assertEqual(int(registers) * 384, 56 * 128 + 224 * 256)
+
     def test_ptxas_reports_no_lost_performance(self):
         for path, text in self.texts.items():
             with self.subTest(path=path):
