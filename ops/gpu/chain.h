@@ -210,8 +210,9 @@ SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, Loa
   if (laneIndex() == 0) arrive(&memory->ring.full[at->record.stage]);
   at->record.advance();
   const TaskKind kind = load(&record->task.kind);
-  if (kind == TaskKind::kRowWork) return Stuck::kNo;  // math loads by itself
-  fenceProxyAsync();                                  // others wrote `a`, perhaps with plain stores
+  // math loads rows by itself
+  if (kind == TaskKind::kRowWork) return Stuck::kNo;
+  fenceProxyAsync();  // others wrote `a`, perhaps with plain stores
   Operands* const operands = &memory->products.operands;
   if (laneIndex() == 0) {
     if (kind == TaskKind::kWeightGrad)

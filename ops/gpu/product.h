@@ -135,8 +135,9 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, bool 
   int previous = 0;
   for (int step = 0; step < steps; ++step) {
     awaitFull(&memory->ring, *at, watch);
-    if (isFenced) fenceProxyAsyncShared();  // products read what other threads have stored
-    syncWarp();                             // the loop may leave lanes apart
+    // products read what other threads have stored
+    if (isFenced) fenceProxyAsyncShared();
+    syncWarp();  // the loop may leave lanes apart
     const std::byte* const a = memory->stages[at->stage] + mathGroup() * Shape::kAreaBytes;
     const std::byte* const weight = memory->stages[at->stage] + Shape::kABytes;
     constexpr uint32_t kAStep = kMajorA == Major::kK ? 2 : Shape::kRowBytes;  // bytes per k

@@ -18,8 +18,8 @@ class Edit(typing.NamedTuple):
 
 
 # No mistake: one warpgroup falls behind the other by whole tasks.
-DELAY = Edit("", "if (mathGroup() == 1 && open % 2 == 0) sleepFor(500'000);",
-             after="if (threadIndex() % 128 != 0 || addShared")
+DELAY = Edit("", "if (mathGroup() == 1 && next.stage == 0) sleepFor(500'000);",
+             after="if (threadIndex() % 128 == 0 && addShared")
 
 
 def without(statements, **place):
@@ -35,26 +35,28 @@ MUTANTS = {
     # The first mistakes are those of a prototype, where each was found.
     "empty_counts_7_of_8_warps": [Edit("8", "7", before="initRing(&memory->products.ring, 1, ")],
     "no_proxy_fence_after_acquire": [without("fenceProxyAsync();", after="  // others wrote")],
-    "too_few_bytes_announced": [Edit("copied", "copied - 128", before="arriveExpecting(full, ")],
-    "pitch_of_descriptor_halved": [Edit("Shape::kAreaBytes", "Shape::kAreaBytes / 2", before="kWeight, ", after=")")],
+    "too_few_bytes_announced": [Edit("copiedBytes(&operands->each[0])", "copiedBytes(&operands->each[0]) - 128",
+                                       before="arriveExpecting(full, ")],
+    "pitch_of_descriptor_halved": [Edit("Shape::kAreaBytes", "Shape::kAreaBytes / 2", before="kMajorWeight, ", after=")")],
     "stage_released_before_its_products": [without("waitProducts<1>();")],
     "no_barrier_before_signal": [without("syncNamed(1 + mathGroup(), 128);", after="  // plain stores of all threads")],
-    "signal_lost": [Edit("signalEnd(chain, task);", "if (open != 1) signalEnd(chain, task);",
-                         before="continue;\n    ")],
+    "signal_lost": [Edit("signalEnd(chain, &record->task);", "if (next.stage != 1) signalEnd(chain, &record->task);")],
     "poll_without_acquire": [without("fenceAcquire();")],
     "rows_not_masked": [Edit("left < 0 ? 0 : left > 64 ? 64 : left", "left < 0 ? 0 : 64")],
     "k_step_of_15": [Edit("k * kWeightStep", "k / 16 * 15 * kWeightStep")],
     "first_parity_wrong": [Edit("at.parity ^ 1", "at.parity", before="const int before = ")],
     "staging_reused_before_read": [without("if (threadIndex() % 128 == 0) waitStoresRead<1>();")],
-    "no_proxy_fence_before_store": [without("fenceProxyAsync();", after="\n  syncNamed")],
+    "no_proxy_fence_before_store": [without("fenceProxyAsyncShared();", after="\n  syncNamed")],
     "stores_only_read_before_signal": [Edit("waitStores<0>()", "waitStoresRead<0>()")],
-    "first_warpgroup_signals": [Edit("0", "1", before="addShared(&memory->ended[open], 1) % 2 == ")],
+    "first_warpgroup_signals": [Edit("1", "0", before="addShared(&record->ended, 1) % 2 == ")],
     # found while the kernel was written
-    "one_count_of_warpgroups": [Edit("kOpenTasks", "1", before="open = (open + 1) % "), DELAY],
-    "two_counts_of_warpgroups": [Edit("kOpenTasks", "2", before="open = (open + 1) % "), DELAY],
-    "record_released_before_read": [without("syncWarp();", after="\n    release(&memory->records")],
+    "record_released_before_read": [without("syncWarp();", after="  // all lanes have read the record")],
+    "record_released_before_signal": [
+        Edit("", "release(&memory->ring, next.stage);", after="if (threadIndex() % 128 == 0 && addShared"),
+        without("release(&memory->ring, next.stage);"),
+    ],
     "staging_without_first_barrier": [without("syncNamed(1 + group, 128);", after="\n  write(staged);")],
-    "staging_without_second_barrier": [without("syncNamed(1 + group, 128);", before="fenceProxyAsync();\n  ")],
+    "staging_without_second_barrier": [without("syncNamed(1 + group, 128);", before="fenceProxyAsyncShared();\n  ")],
     # found when the kernel was reviewed
     "products_without_sync_warp": [without("syncWarp();", after="  // the loop may leave lanes apart")],
     "proxy_fence_before_acquire": [
@@ -62,12 +64,11 @@ MUTANTS = {
         without("fenceProxyAsync();", after="  // others wrote"),
     ],
     "no_sync_warp_after_acquire": [without("syncWarp();", after="  // what any lane has found")],
-    # Not a mistake for hardware: the phase needs the arrival, too, and bytes that land before it only count below 0.
-    "copies_before_their_bytes_are_expected": [without("syncWarp();", after="  // bytes of any lane are expected")],
     # of offsets beyond 2 GiB
-    "staged_pitch_of_32_bits": [in_32_bits("load(&out->rowPitch)", after=";\n  storePlain<2>")],
+    "staged_pitch_of_32_bits": [in_32_bits("load(&out->rowPitch)", after=";\n    storePlain<2>")],
     "loaded_pitch_of_32_bits": [in_32_bits("load(&from->rowPitch)", after=";\n  const std::byte* const corner")],
     "filled_pitch_of_32_bits": [in_32_bits("source * pitch", before="corner + ")],
+    "gathered_pitch_of_32_bits": [in_32_bits("(source < 0 ? 0 : source) * pitch")],
     "stored_pitch_of_32_bits": [in_32_bits("row * pitch", before="corner + ", after=" + place * int")],
     "grad_pitch_of_32_bits": [in_32_bits("row * pitch", before="load(&out->outerPitch) + ")],
     "grad_element_pitch_of_32_bits": [in_32_bits("row * part.pitch")],
@@ -76,37 +77,41 @@ MUTANTS = {
     "row_work_pitch_of_32_bits": [in_32_bits("row * load(&work->inPitch[operand])")],
     "row_work_result_pitch_of_32_bits": [in_32_bits("row * load(&work->outPitch[operand])")],
     # of products with an activation
-    "gate_and_up_exchanged": [Edit("activate<kHasGate>(product, gate, up, act);",
-                                   "activate<kHasGate>(product, up, gate, act);")],
+    "gate_and_up_exchanged": [Edit("activate<Shape, kHasGate>(product, gate, up, act);",
+                                   "activate<Shape, kHasGate>(product, up, gate, act);")],
     "bias_added_after_rounding": [Edit("sum[i] * alpha + first",
                                        "firstBf16(packBf16(sum[i] * alpha, 0)) + first")],
-    "up_next_to_gate": [Edit("load(&product->kind) == ProductKind::kActivation && isGated(product)",
-                             "isGated(product) && load(&product->alpha) == 0")],
+    "up_next_to_gate": [Edit("load(&product->kind) == ProductKind::kActivation && isGated<Shape>(product)",
+                             "isGated<Shape>(product) && load(&product->alpha) == 0")],
     "gate_up_of_next_slot": [Edit("rows.first * pitch", "(rows.first + 128) * pitch",
                                   before="load(&from->data) + ")],
     "gate_box_reaches_into_up": [Edit("columns.first + 64 <= columns.end", "columns.end > 0",
                                       after=" || columns.end")],
     "row_weight_grad_not_added": [Edit("load(to)", "0", before="row < rows.count) store(to, isAdded ? ")],
     "row_weight_grad_of_half_a_row": [without("sum += shuffleFloat(sum, laneIndex() ^ 2);")],
-    # of plain loads into stages
-    "no_proxy_fence_before_arrival": [without("fenceProxyAsync();", after="  // products")],
-    "arrival_before_all_lanes_have_stored": [without("syncWarp();", after="         // the one")],
+    # of loads into stages by threads
+    "no_proxy_fence_before_products": [without("if (isFenced) fenceProxyAsyncShared();")],
+    "proxy_fence_before_the_stage_is_full": [
+        Edit("", "if (isFenced) fenceProxyAsyncShared();", after="awaitFull(&memory->ring, *at, watch);"),
+        without("if (isFenced) fenceProxyAsyncShared();"),
+    ],
+    "arrival_before_all_lanes_have_stored": [without("syncWarp();", after="  // the one arrival")],
+    "parts_not_awaited": [without("if (isHeld) holdForParts(full);")],
     "unmapped_rows_not_masked": [Edit("row < end", "end >= 0", after=" ? indexedRow")],
-    "map_of_operand_not_fenced": [without("fenceMaps(operands);")],
-    "map_of_result_not_fenced": [without("if (boxRows > 0) fenceMap(&out->map);")],
-    "grad_map_not_fenced": [without("fenceMap(&out->map);", after="\n    if (addsBox)")],
-    "gathered_row_without_divisor": [Edit("load(&from->divisor)", "1", before="indexedRow(index, row, ")],
-    "gathered_row_at_place_of_another": [Edit("row * kLoadedRowBytes", "(row ^ 1) * kLoadedRowBytes",
-                                              before="copyBox(to + ")],
-    "gathered_row_beyond_the_slot": [Edit("load(&matrix->rows)", "0", before="source < 0 ? ")],
+    "map_not_fenced": [without("fenceMap(load(&record->matrices[each].map));")],
+    "filled_row_without_divisor": [Edit("load(&from->divisor)", "1", before="indexedRow(index, row, ")],
+    "gathered_row_without_divisor": [Edit("load(&operands->each[0].divisor)", "1", before="static_cast<uint32_t>(")],
+    "gathered_row_at_place_of_another": [Edit("swizzled(next + first, 16 * part)", "swizzled((next + first) ^ 1, 16 * part)")],
+    "masked_row_gathered": [Edit("source >= 0 && left > 64 * box", "left > 64 * box")],
+    "sources_set_before_they_are_used": [without("syncWarp();", after="\n  SLUICE_UNROLL\n  for (int i = 0; i < 4; ++i) {\n    const int32_t name")],
     # of weight gradients
     "grad_rows_not_masked": [Edit("to.rows < 64 ? to.rows : 64", "64")],
-    "grad_written_instead_of_added": [Edit("addBox(&out->map, staged, column, row, expert)",
-                                           "storeBox(&out->map, staged, column, row, expert)")],
+    "grad_written_instead_of_added": [Edit("addBox(load(&out->map), staged, column, row, expert)",
+                                           "storeBox(load(&out->map), staged, column, row, expert)")],
     "grad_added_by_every_warp": [Edit("128", "32", before="!isBox || threadIndex() % ")],
     "grad_box_of_first_warpgroup": [Edit("64 * group", "0", before="load(&grad->firstRow) + ")],
     "grad_of_empty_expert_left_out": [Edit("steps == 0 && isAdded(grad)", "steps == 0")],
-    "grad_part_skips_sums": [Edit("sum[kPart / 2 * part + i + 1]", "sum[kPart / 2 * part + i]")],
+    "grad_part_skips_sums": [Edit("sum[i + 1]", "sum[i]", before="secondOf(before[i / 2]) + alpha * ")],
     # of copies of rows and work on rows
     "copy_reaches_into_next_row": [Edit("load(&copy->bytes) - begin", "load(&copy->bytes) - begin + kUnit - 1",
                                         before="(", after=") / kUnit")],

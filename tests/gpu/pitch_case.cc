@@ -17,12 +17,12 @@
 namespace sluice::gpu {
 namespace {
 
-constexpr int kRows = 18;  // of every matrix: a box that is stored, and two rows by plain stores
-constexpr int kBoxRows = 16;
-constexpr int kInner = 18;            // columns of what a product sums over, which are also rows of weights
+constexpr int kRows = 66;  // of every matrix: a box that is stored, and two rows by plain stores
+constexpr int kBoxRows = 64;
+constexpr int kInner = 24;            // columns of what a product sums over, which are also rows of weights
 constexpr int kColumns = 72;          // of gate and up, and of a tile's result: 64 and 8
 constexpr int kInter = kColumns / 2;  // of act
-constexpr int64_t kRowBytes = 4096;   // all matrices side by side
+constexpr int64_t kRowBytes = 8192;   // all matrices side by side
 constexpr int64_t kFar = 3'000'000'000;  // from row to row
 static_assert(kFar > INT32_MAX && kFar % 16 == 0);
 
@@ -103,9 +103,9 @@ void addProducts(ChainRun& tasks, Builder& builder, const Lists& lists, int tile
                  std::mt19937& random) {
   const TaskEvents events = {{{0, 0}, {kStart, kStarted}}, 0, 0};
   std::byte* const first = builder.next(2, kInner);
-  const uint16_t rows = builder.addAt(first, kInner, 128), gathered = builder.addAt(first, kInner, 1);
-  const uint16_t weight = builder.add(kColumns, 64), gateUp = builder.add(kColumns, 16);
-  Product plain{gathered, weight, builder.add(kColumns, 16), Major::kMn, 0, kRows, 0, 0, kColumns, kInner};
+  const uint16_t rows = builder.addAt(first, kInner, 128), gathered = rows;
+  const uint16_t weight = builder.add(kColumns, 64), gateUp = builder.add(kColumns, 64);
+  Product plain{gathered, weight, builder.add(kColumns, 64), Major::kMn, 0, kRows, 0, 0, kColumns, kInner};
   plain.rowIndex = lists.index.data();
   plain.rows = kBoxRows;
   tasks.add(0, plain, events, random);
@@ -116,17 +116,17 @@ void addProducts(ChainRun& tasks, Builder& builder, const Lists& lists, int tile
   plain.rows = kRows;
   plain.a = rows;
   plain.rowIndex = nullptr;
-  plain.out = builder.add(kColumns, 16);
+  plain.out = builder.add(kColumns, 64);
   tasks.add(0, plain, events, random);
   // the weight as [N,K]: its rows are columns of the result
   tasks.add(0,
-            Product{rows, builder.add(kInner, tileColumns / 2), builder.add(kRows, 16), Major::kK, 0, kRows,
+            Product{rows, builder.add(kInner, tileColumns / 2), builder.add(kRows, 64), Major::kK, 0, kRows,
                     0, 0, kRows, kInner},
             events, random);
 
   Product activation{rows,
                      weight,
-                     builder.add(kInter, 16),
+                     builder.add(kInter, 64),
                      Major::kMn,
                      0,
                      kRows,
@@ -135,11 +135,11 @@ void addProducts(ChainRun& tasks, Builder& builder, const Lists& lists, int tile
                      kInter,
                      kInner,
                      ProductKind::kActivation,
-                     builder.add(kColumns, 16)};
+                     builder.add(kColumns, 64)};
   tasks.add(1, activation, events, random);
   tasks.add(1,
-            Product{rows, builder.add(kInter, 64), builder.add(kColumns, 16), Major::kMn, 0, kRows, 0, 0,
-                    kInter, kInner, ProductKind::kActivationGrad, gateUp, builder.add(kInter, 16)},
+            Product{rows, builder.add(kInter, 64), builder.add(kColumns, 64), Major::kMn, 0, kRows, 0, 0,
+                    kInter, kInner, ProductKind::kActivationGrad, gateUp, builder.add(kInter, 64)},
             events, random);
 
   const auto form = static_cast<GradForm>(random() % 4);
