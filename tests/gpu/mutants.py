@@ -64,7 +64,7 @@ MUTANTS = {
         without("fenceProxyAsync();", after="  // others wrote"),
     ],
     "no_sync_warp_after_acquire": [without("syncWarp();", after="  // what any lane has found")],
-    # of offsets beyond 2 GiB
+    # offsets beyond 2 GiB
     "staged_pitch_of_32_bits": [in_32_bits("load(&out->rowPitch)", after=";\n    storePlain<2>")],
     "loaded_pitch_of_32_bits": [in_32_bits("load(&from->rowPitch)", after=";\n  const std::byte* const corner")],
     "filled_pitch_of_32_bits": [in_32_bits("source * pitch", before="corner + ")],
@@ -76,7 +76,7 @@ MUTANTS = {
     "copy_pitch_of_32_bits": [in_32_bits("at.row * toPitch")],
     "row_work_pitch_of_32_bits": [in_32_bits("row * load(&work->inPitch[operand])")],
     "row_work_result_pitch_of_32_bits": [in_32_bits("row * load(&work->outPitch[operand])")],
-    # of products with an activation
+    # products with an activation
     "gate_and_up_exchanged": [Edit("activate<Shape, kHasGate>(product, gate, up, act);",
                                    "activate<Shape, kHasGate>(product, up, gate, act);")],
     "bias_added_after_rounding": [Edit("sum[i] * alpha + first",
@@ -89,7 +89,7 @@ MUTANTS = {
                                       after=" || columns.end")],
     "row_weight_grad_not_added": [Edit("load(to)", "0", before="row < rows.count) store(to, isAdded ? ")],
     "row_weight_grad_of_half_a_row": [without("sum += shuffleFloat(sum, laneIndex() ^ 2);")],
-    # of loads into stages by threads
+    # loads into stages by threads
     "no_proxy_fence_before_products": [without("if (isFenced) fenceProxyAsyncShared();")],
     "proxy_fence_before_the_stage_is_full": [
         Edit("", "if (isFenced) fenceProxyAsyncShared();", after="awaitFull(&memory->ring, *at, watch);"),
@@ -104,7 +104,7 @@ MUTANTS = {
     "gathered_row_at_place_of_another": [Edit("swizzled(next + first, 16 * part)", "swizzled((next + first) ^ 1, 16 * part)")],
     "masked_row_gathered": [Edit("source >= 0 && left > 64 * box", "left > 64 * box")],
     "sources_set_before_they_are_used": [without("syncWarp();", after="\n  SLUICE_UNROLL\n  for (int i = 0; i < 4; ++i) {\n    const int32_t name")],
-    # of weight gradients
+    # weight gradients
     "grad_rows_not_masked": [Edit("to.rows < 64 ? to.rows : 64", "64")],
     "grad_written_instead_of_added": [Edit("addBox(load(&out->map), staged, column, row, expert)",
                                            "storeBox(load(&out->map), staged, column, row, expert)")],
@@ -112,7 +112,7 @@ MUTANTS = {
     "grad_box_of_first_warpgroup": [Edit("64 * group", "0", before="load(&grad->firstRow) + ")],
     "grad_of_empty_expert_left_out": [Edit("steps == 0 && isAdded(grad)", "steps == 0")],
     "grad_part_skips_sums": [Edit("sum[i + 1]", "sum[i]", before="secondOf(before[i / 2]) + alpha * ")],
-    # of copies of rows and work on rows
+    # copies of rows and work on rows
     "copy_reaches_into_next_row": [Edit("load(&copy->bytes) - begin", "load(&copy->bytes) - begin + kUnit - 1",
                                         before="(", after=") / kUnit")],
     "copy_signals_before_barrier": [Edit(

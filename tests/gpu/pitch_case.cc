@@ -20,6 +20,7 @@ namespace {
 constexpr int kRows = 66;  // of every matrix: a box that is stored, and two rows by plain stores
 constexpr int kBoxRows = 64;
 constexpr int kInner = 24;            // columns of what a product sums over, which are also rows of weights
+constexpr int kGradRows = 16;         // of the first tile of a weight gradient, which has kInner
 constexpr int kColumns = 72;          // of gate and up, and of a tile's result: 64 and 8
 constexpr int kInter = kColumns / 2;  // of act
 constexpr int64_t kRowBytes = 8192;   // all matrices side by side
@@ -103,9 +104,9 @@ void addProducts(ChainRun& tasks, Builder& builder, const Lists& lists, int tile
                  std::mt19937& random) {
   const TaskEvents events = {{{0, 0}, {kStart, kStarted}}, 0, 0};
   std::byte* const first = builder.next(2, kInner);
-  const uint16_t rows = builder.addAt(first, kInner, 128), gathered = rows;
+  const uint16_t rows = builder.addAt(first, kInner, 128);
   const uint16_t weight = builder.add(kColumns, 64), gateUp = builder.add(kColumns, 64);
-  Product plain{gathered, weight, builder.add(kColumns, 64), Major::kMn, 0, kRows, 0, 0, kColumns, kInner};
+  Product plain{rows, weight, builder.add(kColumns, 64), Major::kMn, 0, kRows, 0, 0, kColumns, kInner};
   plain.rowIndex = lists.index.data();
   plain.rows = kBoxRows;
   tasks.add(0, plain, events, random);
@@ -114,7 +115,6 @@ void addProducts(ChainRun& tasks, Builder& builder, const Lists& lists, int tile
   tasks.add(0, plain, events, random);
   plain.firstRow = 0;
   plain.rows = kRows;
-  plain.a = rows;
   plain.rowIndex = nullptr;
   plain.out = builder.add(kColumns, 64);
   tasks.add(0, plain, events, random);
@@ -151,11 +151,11 @@ void addProducts(ChainRun& tasks, Builder& builder, const Lists& lists, int tile
                   kRows,
                   0,
                   0,
-                  kBoxRows,
+                  kGradRows,
                   0,
                   kColumns};
   tasks.add(1, grad, events, random);
-  grad.firstRow = kBoxRows;
+  grad.firstRow = kGradRows;
   grad.endRow = kInner;
   tasks.add(1, grad, events, random);
 }

@@ -2,9 +2,10 @@
 //
 // One run at a time per process thread. The same arguments and seed give the same run. What it finds: broken
 // rules of hw.h, bytes that are used while a copy is in flight (they are NaN), sums that are touched while
-// products are in flight, missing fences between the generic and the async proxy, accesses outside of memory,
-// waits that never end. Compiled with -fsanitize=thread, kernels are also checked for races, over all orders
-// that the barriers, signals and copies of the run allow.
+// products are in flight, aligned calls of warps whose lanes may be apart, fences between the generic and the
+// async proxy that are missing or come before their acquire, accesses outside of memory, waits that never
+// end. Compiled with -fsanitize=thread, kernels are also checked for races, over all orders that the
+// barriers, signals and copies of the run allow.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ struct Launch {
 // Runs the kernel in every thread of every block. Returns what was wrong; empty: nothing.
 std::string run(const Launch& launch, const std::function<void()>& kernel);
 
-// Global memory of the next run: kernels may access nothing else.
+// Global memory of the next run: kernels may access nothing else. It may be only mapped.
 void registerGlobal(const void* data, size_t bytes);
 
 // Of a matrix of bf16 or fp32 (2 or 4 bytes per element) [outers, rows, columns] with pitches in bytes, which

@@ -99,6 +99,7 @@ uint64_t loadRelaxed(const uint64_t* counter) {
   if (!__tsan_atomic64_load) return *counter;
   const long long found =
       __tsan_atomic64_load(reinterpret_cast<const volatile long long*>(counter), __ATOMIC_RELAXED);
+  if (found == 0) return 0;  // nobody has signalled, so there is nothing to know
   // a later fenceAcquire() orders what was signalled up to here, and not what comes in between
   if (!own.observer) own.observer.emplace();
   own.observer->act([&] {
