@@ -6,8 +6,6 @@
 #include <cmath>
 #include <random>
 
-#include "ops/gpu/model/launch.h"
-
 namespace sluice::gpu {
 namespace {
 
@@ -104,13 +102,13 @@ void ChainCase::addTasks(uint64_t seed) {
   tasks_.shuffle(event, random);
 }
 
-std::string ChainCase::run(int blocks, uint64_t seed) {
+std::string ChainCase::run(GpuBackend& backend, double timeoutSeconds) {
   hidden_.clear();
   result_.clear();
-  for (const HostMatrix* matrix : {&rows_, &up_, &hidden_, &down_, &result_}) matrix->registerAll();
-  model::registerGlobal(index_.data(), index_.size() * sizeof(int32_t));
-  model::registerGlobal(bias_.data(), bias_.size() * sizeof(uint16_t));
-  std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
+  std::string wrong = tasks_.run(backend, matrices_,
+                                 {rows_.memory(), up_.memory(), hidden_.memory(), down_.memory(),
+                                  result_.memory(), rangeOf(index_), rangeOf(bias_)},
+                                 timeoutSeconds);
   if (!wrong.empty()) return wrong;
   wrong = firstWrongHidden();
   return wrong.empty() ? firstWrongResult() : wrong;

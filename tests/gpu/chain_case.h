@@ -20,8 +20,10 @@ class ChainCase {
   // Of one task of `up`, which will then signal nothing. Returns its event.
   uint32_t loseSignal() { return tasks_.loseSignal(); }
 
-  // Runs the kernel. Returns what is wrong: what the model found, a report, or a wrong value; empty: nothing.
-  std::string run(int blocks, uint64_t seed);
+  int tileColumns() const { return sizes_.columns; }
+  // Runs the kernel on a backend with such tiles. Returns what is wrong: an error of the backend, a report,
+  // or a wrong value; empty: nothing.
+  std::string run(GpuBackend& backend, double timeoutSeconds);
 
   // Of the last run.
   const std::vector<uint16_t>& hidden() const { return hidden_.elements(); }
@@ -58,7 +60,7 @@ class ChainCase {
   HostMatrix rows_, hidden_, result_, up_, down_;
   std::vector<int32_t> index_;
   std::vector<uint16_t> bias_;  // per expert and column of result; empty: none
-  std::vector<Matrix> matrices_;
+  std::vector<MappedMatrix> matrices_;
   ChainRun tasks_;
 };
 

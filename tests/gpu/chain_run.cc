@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <bit>
 
-#include "ops/gpu/model/launch.h"
-#include "tests/gpu/chain_kernel.h"
+#include "ops/gpu/make_matrix.h"
+#include "runtime/comm/in_process.h"
 
 namespace sluice::gpu {
 namespace {
 
 constexpr uint16_t kNaN = 0x7FD5;
 constexpr int kCores = 3;
-constexpr int kCommLanes = 2;            // per core
-constexpr uint64_t kLimit = 30'000'000;  // ns of the model's time
-
-template <class T>
-void registerVector(const std::vector<T>& values) {
-  model::registerGlobal(values.data(), values.size() * sizeof(T));
-}
+constexpr int kCommLanes = 2;  // per core
 
 }  // namespace
 
@@ -54,20 +48,16 @@ double HostMatrix::value(int outer, int row, int column) const {
   return fromBf16(const_cast<HostMatrix*>(this)->at(outer, row, column));
 }
 
-Matrix HostMatrix::operand(int boxRows) {
+MappedMatrix HostMatrix::operand(int boxRows) const {
   const int64_t pitch = 2 * pitch_;
-  uint16_t* const first = &elements_[begin()];
-  return {isMapped_ ? model::mapOf(first, 2, columns, rows, outers, pitch, pitch * rows, 64, boxRows)
-                    : TensorMap{},
-          reinterpret_cast<std::byte*>(first),
-          pitch,
-          pitch * rows,
-          columns,
-          rows,
-          isMapped_};
+  return {.data = reinterpret_cast<const std::byte*>(data()),
+          .columns = columns,
+          .rows = rows,
+          .outers = outers,
+          .rowPitch = pitch,
+          .outerPitch = pitch * rows,
+          .boxRows = boxRows};
 }
-
-void HostMatrix::registerAll() const { registerVector(elements_); }
 
 void HostMatrix::fill(std::mt19937& random) {
   std::uniform_real_distribution<float> values(-1, 1);
@@ -89,23 +79,26 @@ bool HostMatrix::hasKeptGaps() const {
 }
 
 void ChainRun::add(int lane, const Product& product, const TaskEvents& events, std::mt19937& random) {
-  add(lane, TaskKind::kProduct, products_.size(), events, random);
-  products_.push_back(product);
+  if (product.kind != ProductKind::kPlain) tables_.activation = product.activation;
+  add(lane, TaskKind::kProduct, tables_.products.size(), events, random);
+  tables_.products.push_back(product);
 }
 
 void ChainRun::add(int lane, const WeightGrad& grad, const TaskEvents& events, std::mt19937& random) {
-  add(lane, TaskKind::kWeightGrad, weightGrads_.size(), events, random);
-  weightGrads_.push_back(grad);
+  add(lane, TaskKind::kWeightGrad, tables_.weightGrads.size(), events, random);
+  tables_.weightGrads.push_back(grad);
 }
 
 void ChainRun::add(int lane, const RowWork& work, const TaskEvents& events, std::mt19937& random) {
-  add(lane, TaskKind::kRowWork, rowWorks_.size(), events, random);
-  rowWorks_.push_back(work);
+  if (work.op == RowOp::kActivation || work.op == RowOp::kActivationGrad)
+    tables_.activation = work.activation;
+  add(lane, TaskKind::kRowWork, tables_.rowWorks.size(), events, random);
+  tables_.rowWorks.push_back(work);
 }
 
 void ChainRun::add(int lane, const RowCopy& copy, const TaskEvents& events, std::mt19937& random) {
-  add(lanesPerCore_ + lane, TaskKind::kRowCopy, rowCopies_.size(), events, random);
-  rowCopies_.push_back(copy);
+  add(lanesPerCore_ + lane, TaskKind::kRowCopy, tables_.rowCopies.size(), events, random);
+  tables_.rowCopies.push_back(copy);
 }
 
 void ChainRun::add(int lane, TaskKind kind, size_t work, const TaskEvents& events, std::mt19937& random) {
@@ -116,8 +109,8 @@ void ChainRun::add(int lane, TaskKind kind, size_t work, const TaskEvents& event
 }
 
 void ChainRun::addNext(const Product& product, const TaskEvents& events) {
-  lanes_[last_].back().push_back(taskOf(TaskKind::kProduct, products_.size(), events));
-  products_.push_back(product);
+  lanes_[last_].back().push_back(taskOf(TaskKind::kProduct, tables_.products.size(), events));
+  tables_.products.push_back(product);
 }
 
 ChainTask ChainRun::taskOf(TaskKind kind, size_t work, const TaskEvents& events) {
@@ -127,64 +120,59 @@ ChainTask ChainRun::taskOf(TaskKind kind, size_t work, const TaskEvents& events)
 }
 
 void ChainRun::shuffle(uint32_t events, std::mt19937& random) {
+  lanes_.resize(kCores * static_cast<size_t>(lanesPerCore_ + kCommLanes));
   for (auto& lane : lanes_) {
     std::shuffle(lane.begin(), lane.end(), random);
-    lists_.push_back(static_cast<uint32_t>(tasks_.size()));
-    for (const auto& sequence : lane) tasks_.insert(tasks_.end(), sequence.begin(), sequence.end());
+    tables_.lists.push_back(static_cast<uint32_t>(tables_.records.size()));
+    for (const auto& sequence : lane)
+      tables_.records.insert(tables_.records.end(), sequence.begin(), sequence.end());
   }
-  lists_.push_back(static_cast<uint32_t>(tasks_.size()));
+  tables_.lists.push_back(static_cast<uint32_t>(tables_.records.size()));
   starts_.assign(static_cast<size_t>(events) * kCounterStride, 0);
   starts_[kStart * kCounterStride] = kStarted;
 }
 
 uint32_t ChainRun::loseSignal() {
   const auto found =
-      std::ranges::find_if(tasks_, [](const ChainTask& task) { return task.signals[0].amount > 0; });
+      std::ranges::find_if(tables_.records, [](const ChainTask& task) { return task.signals[0].amount > 0; });
   found->signals[0].amount = 0;
   return found->signals[0].event;
 }
 
-std::string ChainRun::run(const std::vector<Matrix>& matrices, int columns, int blocks, uint64_t seed) {
-  heads_ = lists_;
-  counters_ = starts_;
-  reports_.assign(static_cast<size_t>(blocks * kRoles), {});
-  abort_ = 0;
-  registerVector(matrices);
-  registerVector(tasks_);
-  registerVector(products_);
-  registerVector(weightGrads_);
-  registerVector(rowCopies_);
-  registerVector(rowWorks_);
-  registerVector(lists_);
-  registerVector(heads_);
-  registerVector(counters_);
-  registerVector(reports_);
-  model::registerGlobal(&abort_, sizeof(abort_));
-  uint64_t* const counters = counters_.data();
-  model::registerGlobal(&counters, sizeof(counters));
-  Launch launch{.partitions = 1};
-  launch.chains[0] = {.matrices = matrices.data(),
-                      .tasks = tasks_.data(),
-                      .products = products_.data(),
-                      .weightGrads = weightGrads_.data(),
-                      .rowCopies = rowCopies_.data(),
-                      .rowWorks = rowWorks_.data(),
-                      .lists = lists_.data(),
-                      .cores = kCores,
-                      .lanes = {lanesPerCore_, kCommLanes},
-                      .counters = &counters,
-                      .rank = 0,
-                      .abort = &abort_,
-                      .heads = heads_.data(),
-                      .reports = reports_.data(),
-                      .limit = kLimit};
-  const std::string wrong = runChainKernel({.blocks = blocks, .seed = seed}, columns, launch);
-  if (!wrong.empty()) return "the model: " + wrong;
-  if (abort_ != 0) return describeReports();
+std::string ChainRun::run(GpuBackend& backend, const std::vector<MappedMatrix>& matrices,
+                          std::vector<HostRange> memory, double timeoutSeconds) {
+  std::vector<uint64_t> counters = starts_;
+  memory.push_back(rangeOf(counters));
+  const auto copy = DeviceCopy::make(backend, std::move(memory));
+  if (!copy) return copy.error().message;
+  StepTables tables = tables_;
+  Status mapped;
+  for (MappedMatrix matrix : matrices) {
+    copy->translate(matrix.data);
+    tables.matrices.push_back(makeMatrix(matrix, [&](const MappedMatrix& described) {
+      TensorMap map{};
+      if (Status made = backend.mapOf(described, map); !made) mapped = made;
+      return map;
+    }));
+  }
+  if (!mapped) return mapped.error().message;
+  tables.cores = kCores;
+  tables.lanes[0] = lanesPerCore_;
+  tables.lanes[1] = kCommLanes;
+  tables.counters = {counters.data()};
+  tables.memory = copy->memory();
+  copy->translate(tables);
+  InProcessGroup alone(1);
+  auto outcome = backend.run(tables, alone.transport(0), timeoutSeconds);
+  if (!outcome) return outcome.error().message;
+  reports_ = std::move(outcome->reports);
+  if (std::ranges::any_of(reports_, [](const StuckReport& each) { return each.stuck != Stuck::kNo; }))
+    return describeReports();
+  if (Status copied = copy->copyBack(); !copied) return copied.error().message;
   std::vector<uint64_t> ends = starts_;
-  for (const ChainTask& task : tasks_)
+  for (const ChainTask& task : tables_.records)
     for (const EventSignal& each : task.signals) ends[each.event * kCounterStride] += each.amount;
-  return counters_ == ends ? "" : "an event has another count than its tasks signal";
+  return counters == ends ? "" : "an event has another count than its tasks signal";
 }
 
 std::string ChainRun::describeReports() const {

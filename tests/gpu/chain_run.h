@@ -1,4 +1,7 @@
-// What cases for the kernel of chained products share: matrices, and tasks that the model runs.
+// What cases for the kernel of chained products share: matrices, and tasks that a backend runs: the hardware
+// model, or a GPU.
+//
+// Cases are in memory of the host. A run copies them to that of the device, and back.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +10,8 @@
 #include <vector>
 
 #include "ops/gpu/chain_plan.h"
+#include "runtime/gpu/gpu_backend.h"
+#include "tests/gpu/device_copy.h"
 
 namespace sluice::gpu {
 
@@ -35,7 +40,7 @@ struct RowGaps {
 };
 RowGaps drawGaps(std::mt19937& random);
 
-// A matrix [outers, rows, columns] of bf16, with NaN between rows and around them. A resource: maps point
+// A matrix [outers, rows, columns] of bf16, with NaN between rows and around them. A resource: operands point
 // into it.
 class HostMatrix {
  public:
@@ -43,8 +48,9 @@ class HostMatrix {
 
   uint16_t& at(int outer, int row, int column);
   double value(int outer, int row, int column) const;
-  Matrix operand(int boxRows);
-  void registerAll() const;
+  // As a task has it, for boxes of so many rows.
+  MappedMatrix operand(int boxRows) const;
+  HostRange memory() const { return rangeOf(elements_); }
   // With numbers in [-1, 1).
   void fill(std::mt19937& random);
   // Makes all elements NaN.
@@ -73,12 +79,13 @@ struct TaskEvents {
   uint32_t amount;
 };
 
-// Tasks in lanes of three cores. A resource: it has the memory of the kernel's arguments.
+// Tasks in lanes of three cores.
 class ChainRun {
  public:
   explicit ChainRun(int lanesPerCore = 2) : lanesPerCore_(lanesPerCore) {}
 
-  // Puts a task into that lane of some core: of load, or of comm if it copies rows.
+  // Puts a task into that lane of some core: of load, or of comm if it copies rows. All that have an
+  // activation have the same.
   void add(int lane, const Product& product, const TaskEvents& events, std::mt19937& random);
   void add(int lane, const WeightGrad& grad, const TaskEvents& events, std::mt19937& random);
   void add(int lane, const RowWork& work, const TaskEvents& events, std::mt19937& random);
@@ -90,9 +97,10 @@ class ChainRun {
   // Of some task that signals, which then will not. Returns its event.
   uint32_t loseSignal();
 
-  // Runs the kernel with tiles of so many columns. Returns what is wrong: what the model found, a report, or
-  // an event that has another count than the tasks signal.
-  std::string run(const std::vector<Matrix>& matrices, int columns, int blocks, uint64_t seed);
+  // Runs the kernel. `memory` is all that tasks touch. Returns what is wrong: an error of the backend, a
+  // report, or an event that has another count than the tasks signal; empty: nothing.
+  std::string run(GpuBackend& backend, const std::vector<MappedMatrix>& matrices,
+                  std::vector<HostRange> memory, double timeoutSeconds);
   const std::vector<StuckReport>& reports() const { return reports_; }  // of the last run
 
  private:
@@ -103,15 +111,9 @@ class ChainRun {
   const int lanesPerCore_;                                  // of load; those of comm follow
   std::vector<std::vector<std::vector<ChainTask>>> lanes_;  // of tasks that stay one behind the other
   size_t last_ = 0;                                         // lane to which a task was added
-  std::vector<ChainTask> tasks_;
-  std::vector<Product> products_;
-  std::vector<WeightGrad> weightGrads_;
-  std::vector<RowCopy> rowCopies_;
-  std::vector<RowWork> rowWorks_;
-  std::vector<uint32_t> lists_, heads_;
-  std::vector<uint64_t> counters_, starts_;
+  StepTables tables_;                                       // in terms of the host's memory
+  std::vector<uint64_t> starts_;                            // of the counters
   std::vector<StuckReport> reports_;
-  uint64_t abort_ = 0;
 };
 
 }  // namespace sluice::gpu

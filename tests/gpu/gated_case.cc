@@ -6,11 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "ops/activation/reference.h"
 #include "ops/activation_grad/reference.h"
 #include "ops/gmm/reference.h"
-#include "ops/gpu/model/launch.h"
 
 namespace sluice::gpu {
 namespace {
@@ -193,15 +193,13 @@ void GatedCase::addTasks(uint64_t seed) {
   tasks_.shuffle(event, random);
 }
 
-std::string GatedCase::run(int blocks, uint64_t seed) {
+std::string GatedCase::run(GpuBackend& backend, double timeoutSeconds) {
   for (HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &actAgain_}) out->clear();
-  for (const HostMatrix* matrix : {&rows_, &up_, &gateUp_, &act_, &grad_, &down_, &gateUpGrad_, &actAgain_})
-    matrix->registerAll();
   std::ranges::fill(rowWeightGrad_, std::numeric_limits<float>::quiet_NaN());
-  for (const std::vector<float>* floats : {&rowWeight_, &rowWeightGrad_})
-    model::registerGlobal(floats->data(), floats->size() * sizeof(float));
-  model::registerGlobal(bias_.data(), bias_.size() * sizeof(uint16_t));
-  const std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
+  std::vector<HostRange> memory = {rangeOf(rowWeight_), rangeOf(rowWeightGrad_), rangeOf(bias_)};
+  for (const HostMatrix* matrix : {&rows_, &up_, &gateUp_, &act_, &grad_, &down_, &gateUpGrad_, &actAgain_})
+    memory.push_back(matrix->memory());
+  const std::string wrong = tasks_.run(backend, matrices_, std::move(memory), timeoutSeconds);
   return wrong.empty() ? firstWrongValue() : wrong;
 }
 

@@ -21,8 +21,10 @@ class GatedCase {
  public:
   explicit GatedCase(uint64_t seed);
 
-  // Runs the kernel. Returns what is wrong: what the model found, a report, or a wrong value; empty: nothing.
-  std::string run(int blocks, uint64_t seed);
+  int tileColumns() const { return sizes_.columns; }
+  // Runs the kernel on a backend with such tiles. Returns what is wrong: an error of the backend, a report,
+  // or a wrong value; empty: nothing.
+  std::string run(GpuBackend& backend, double timeoutSeconds);
 
   // All elements of all results of the last run.
   std::vector<uint16_t> results() const;
@@ -53,7 +55,7 @@ class GatedCase {
 
   Sizes sizes_;
   HostMatrix rows_, up_, gateUp_, act_, grad_, down_, gateUpGrad_, actAgain_;
-  std::vector<Matrix> matrices_;
+  std::vector<MappedMatrix> matrices_;
   std::vector<uint16_t> bias_;  // per expert and column of gate_up
   std::vector<float> rowWeight_, rowWeightGrad_;
   ChainRun tasks_;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/gpu/gated_case.h"
+#include "tests/gpu/run_on_model.h"
 
 namespace sluice::gpu {
 namespace {
@@ -12,7 +13,7 @@ constexpr uint64_t kCases = casesOf(60);
 TEST_CASE("products with an activation, and their gradients, are right for ragged rows and odd sizes") {
   for (uint64_t seed = 1; seed <= kCases; ++seed) {
     CAPTURE(seed);
-    CHECK(GatedCase(seed).run(1 + static_cast<int>(seed % 3), seed) == "");
+    CHECK(runOnModel(GatedCase(seed), 1 + static_cast<int>(seed % 3), seed) == "");
   }
 }
 
@@ -20,10 +21,10 @@ TEST_CASE("with activations, 1, 2 and 3 blocks give the same bits, whatever the 
   for (uint64_t seed = 101; seed <= 104; ++seed) {
     CAPTURE(seed);
     GatedCase it(seed);
-    REQUIRE(it.run(1, seed) == "");
+    REQUIRE(runOnModel(it, 1, seed) == "");
     const std::vector<uint16_t> results = it.results();
     for (const int blocks : {2, 3}) {
-      REQUIRE(it.run(blocks, seed + 1) == "");
+      REQUIRE(runOnModel(it, blocks, seed + 1) == "");
       CHECK(it.results() == results);
     }
   }

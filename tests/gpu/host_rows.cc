@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/gpu/model/launch.h"
 #include "runtime/base/dtype.h"
 
 namespace sluice::gpu {
@@ -45,8 +44,6 @@ void HostRows::fill(std::mt19937& random) {
 }
 
 void HostRows::clear() { std::ranges::fill(bytes_, layout_.gap); }
-
-void HostRows::registerAll() const { model::registerGlobal(bytes_.data(), bytes_.size()); }
 
 bool HostRows::hasKeptGaps() const {
   std::vector<std::byte> gaps = bytes_;

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "tests/gpu/device_copy.h"
+
 namespace sluice::gpu {
 
 // Elements of 1 (any bytes), 2 (bf16) or 4 bytes (fp32), with gaps before, between and after the rows. A
@@ -33,7 +35,7 @@ class HostRows {
   // With whole sixteenths in [-1, 1], or with any bytes.
   void fill(std::mt19937& random);
   void clear();
-  void registerAll() const;
+  HostRange memory() const { return rangeOf(bytes_); }
   bool hasKeptGaps() const;
   const std::vector<std::byte>& bytes() const { return bytes_; }
 

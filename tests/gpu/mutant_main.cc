@@ -19,6 +19,7 @@
 #include "tests/gpu/pitch_case.h"
 #include "tests/gpu/planted.h"
 #include "tests/gpu/row_work_case.h"
+#include "tests/gpu/run_on_model.h"
 #include "tests/gpu/weight_grad_case.h"
 
 namespace {
@@ -26,11 +27,11 @@ namespace {
 bool isRight = false;
 
 std::string firstWrong(std::string_view name, int blocks, uint64_t seed) {
-  if (name == "weight_grad") return sluice::gpu::WeightGradCase(seed).run(blocks, seed);
-  if (name == "row_work") return sluice::gpu::RowWorkCase(seed).run(blocks, seed);
+  if (name == "weight_grad") return sluice::gpu::runOnModel(sluice::gpu::WeightGradCase(seed), blocks, seed);
+  if (name == "row_work") return sluice::gpu::runOnModel(sluice::gpu::RowWorkCase(seed), blocks, seed);
   if (name == "pitch") return sluice::gpu::PitchCase(seed).run(blocks, seed);
-  const std::string wrong = sluice::gpu::ChainCase(seed).run(blocks, seed);
-  return wrong.empty() ? sluice::gpu::GatedCase(seed).run(blocks, seed) : wrong;
+  const std::string wrong = sluice::gpu::runOnModel(sluice::gpu::ChainCase(seed), blocks, seed);
+  return wrong.empty() ? sluice::gpu::runOnModel(sluice::gpu::GatedCase(seed), blocks, seed) : wrong;
 }
 
 // False: there is none of that name.

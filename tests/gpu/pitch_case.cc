@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "ops/gpu/chain_plan.h"
-#include "ops/gpu/make_matrix.h"
-#include "ops/gpu/model/launch.h"
 #include "tests/gpu/chain_run.h"
+#include "tests/gpu/run_on_model.h"
 
 namespace sluice::gpu {
 namespace {
@@ -49,7 +48,7 @@ class WideRows {
 
   std::byte* row(int r) const { return data_ + r * pitch_; }
   int64_t pitch() const { return pitch_; }
-  void registerAll() const { model::registerGlobal(data_, bytes_); }
+  HostRange memory() const { return {data_, bytes_}; }
 
  private:
   int64_t pitch_;
@@ -82,17 +81,16 @@ class Builder {
     described.rowPitch = rows_.pitch();
     described.outerPitch = kRows * rows_.pitch();
     described.boxRows = boxRows;
-    matrices_.push_back(
-        makeMatrix(described, [](const MappedMatrix& mapped) { return model::mapOf(mapped); }));
+    matrices_.push_back(described);
     return static_cast<uint16_t>(matrices_.size() - 1);
   }
-  const std::vector<Matrix>& matrices() const { return matrices_; }
+  const std::vector<MappedMatrix>& matrices() const { return matrices_; }
 
  private:
   const WideRows& rows_;
   std::mt19937& random_;
   int64_t end_ = 0;
-  std::vector<Matrix> matrices_;
+  std::vector<MappedMatrix> matrices_;
 };
 
 // What the tasks read besides rows.
@@ -197,10 +195,10 @@ std::string runOn(const WideRows& rows, uint64_t caseSeed, int blocks, uint64_t 
   addProducts(tasks, builder, lists, tileColumns, random);
   addRowTasks(tasks, builder, lists, rows.pitch(), random);
   tasks.shuffle(kStart + 1, random);
-  rows.registerAll();
-  for (const auto* list : {&lists.index, &lists.position})
-    model::registerGlobal(list->data(), list->size() * sizeof(int32_t));
-  return tasks.run(builder.matrices(), tileColumns, blocks, seed);
+  // memory that is only mapped is not copied to a device
+  ModelRank rank(blocks, tileColumns, seed, false);
+  return tasks.run(rank.backend(), builder.matrices(),
+                   {rows.memory(), rangeOf(lists.index), rangeOf(lists.position)}, kModelTimeout);
 }
 
 }  // namespace

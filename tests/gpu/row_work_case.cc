@@ -7,8 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "ops/gpu/model/launch.h"
-
 namespace sluice::gpu {
 namespace {
 
@@ -32,6 +30,8 @@ std::vector<RowWorkSizes> sizesOf(uint64_t seed) {
     return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1));
   };
   constexpr int kOps = 8;
+  // of a launch
+  const auto kind = static_cast<ActivationKind>(between(0, static_cast<int>(ActivationKind::MAX)));
   std::vector<RowWorkSizes> works;
   for (int i = 0; i < 3; ++i) {
     RowWorkSizes sizes{};
@@ -56,7 +56,7 @@ std::vector<RowWorkSizes> sizesOf(uint64_t seed) {
       sizes.topK = sizes.parts = 1;
       sizes.hasWeights = sizes.hasLast = false;
     }
-    sizes.kind = static_cast<ActivationKind>(between(0, static_cast<int>(ActivationKind::MAX)));
+    sizes.kind = kind;
     works.push_back(sizes);
   }
   RowWorkSizes copies{};
@@ -222,24 +222,24 @@ uint32_t RowWorkCase::addWork(Work& work, EventWait wait, uint32_t event) {
   return signals;
 }
 
-std::string RowWorkCase::run(int blocks, uint64_t seed) {
+std::string RowWorkCase::run(GpuBackend& backend, double timeoutSeconds) {
+  std::vector<HostRange> memory;
   for (Work& work : works_) {
     for (std::vector<Copied>* list : {&work.ins, &work.outs})
       for (Copied& each : *list) {
         if (list == &work.outs) each.from.clear();
         each.to.clear();
-        each.from.registerAll();
-        each.to.registerAll();
-        model::registerGlobal(each.index.data(), each.index.size() * sizeof(int32_t));
+        for (const HostRange range : {each.from.memory(), each.to.memory(), rangeOf(each.index)})
+          memory.push_back(range);
       }
-    model::registerGlobal(work.positions.data(), work.positions.size() * sizeof(int32_t));
+    memory.push_back(rangeOf(work.positions));
     if (!work.sizes.accumulates || work.outs.empty()) continue;
     HostRows& out = work.outs[0].from;
     for (int r = 0; r < out.rows(); ++r)
       for (int c = 0; c < out.columns(); ++c)
         out.set(r, c, work.starts[static_cast<size_t>(r)][static_cast<size_t>(c)]);
   }
-  std::string wrong = tasks_.run({}, 128, blocks, seed);
+  std::string wrong = tasks_.run(backend, {}, std::move(memory), timeoutSeconds);
   for (const Work& work : works_) {
     const std::string name = fmt::format("op {}", static_cast<int>(work.sizes.op));
     for (size_t i = 0; i < work.ins.size() && wrong.empty(); ++i)

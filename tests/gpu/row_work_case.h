@@ -20,8 +20,11 @@ class RowWorkCase {
   explicit RowWorkCase(uint64_t seed);
   RowWorkCase(uint64_t seed, const std::vector<RowWorkSizes>& works);
 
-  // Runs the kernel. Returns what is wrong: what the model found, a report, or a wrong value; empty: nothing.
-  std::string run(int blocks, uint64_t seed);
+  // Tiles do not matter.
+  int tileColumns() const { return 128; }
+  // Runs the kernel on a backend with such tiles. Returns what is wrong: an error of the backend, a report,
+  // or a wrong value; empty: nothing.
+  std::string run(GpuBackend& backend, double timeoutSeconds);
 
   // All results of the last run.
   std::vector<std::vector<std::byte>> results() const;

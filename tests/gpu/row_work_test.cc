@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/gpu/row_work_case.h"
+#include "tests/gpu/run_on_model.h"
 
 namespace sluice::gpu {
 namespace {
@@ -13,7 +14,7 @@ constexpr uint64_t kCases = casesOf(40);
 TEST_CASE("work on rows and copies are right for odd sizes and addresses") {
   for (uint64_t seed = 1; seed <= kCases; ++seed) {
     CAPTURE(seed);
-    CHECK(RowWorkCase(seed).run(1 + static_cast<int>(seed % 3), seed) == "");
+    CHECK(runOnModel(RowWorkCase(seed), 1 + static_cast<int>(seed % 3), seed) == "");
   }
 }
 
@@ -28,7 +29,7 @@ TEST_CASE("sums of columns are right for many rows, and over several blocks of c
       wide.columns = 603;
       empty.rows = 0;
       CAPTURE(isFp32, accumulates);
-      CHECK(RowWorkCase(7, {sizes, wide, empty}).run(2, 7) == "");
+      CHECK(runOnModel(RowWorkCase(7, {sizes, wide, empty}), 2, 7) == "");
     }
 }
 
@@ -39,7 +40,7 @@ TEST_CASE("activations of all kinds and their gradients are right") {
     RowWorkSizes grad = act;
     grad.op = RowOp::kActivationGrad;
     CAPTURE(kind);
-    CHECK(RowWorkCase(static_cast<uint64_t>(kind), {act, grad}).run(2, 8) == "");
+    CHECK(runOnModel(RowWorkCase(static_cast<uint64_t>(kind), {act, grad}), 2, 8) == "");
   }
 }
 
@@ -47,10 +48,10 @@ TEST_CASE("1 and 3 blocks give the same bits of work on rows, whatever the order
   for (uint64_t seed = 101; seed <= 106; ++seed) {
     CAPTURE(seed);
     RowWorkCase it(seed);
-    REQUIRE(it.run(1, seed) == "");
+    REQUIRE(runOnModel(it, 1, seed) == "");
     const std::vector<std::vector<std::byte>> results = it.results();
     for (const int blocks : {1, 3}) {
-      REQUIRE(it.run(blocks, seed + 1) == "");
+      REQUIRE(runOnModel(it, blocks, seed + 1) == "");
       CHECK(it.results() == results);
     }
   }

@@ -7,8 +7,6 @@
 #include <cstring>
 #include <random>
 
-#include "ops/gpu/model/launch.h"
-
 namespace sluice::gpu {
 namespace {
 
@@ -29,14 +27,10 @@ std::vector<double> valuesOf(const HostMatrix& matrix) {
 }
 
 // Begins and ends with rows of a matrix.
-Matrix rowsOf(HostMatrix& matrix, int begin, int rows) {
-  Matrix part = matrix.operand(64);
-  MatrixHead& head = part.head;
-  head.data += begin * head.rowPitch;
-  head.rows = rows;
-  if (head.isMapped)
-    part.map = model::mapOf(head.data, 2, head.columns, std::max(rows, 1), 1, head.rowPitch, head.outerPitch,
-                            64, 64);
+MappedMatrix rowsOf(const HostMatrix& matrix, int begin, int rows) {
+  MappedMatrix part = matrix.operand(64);
+  part.data += begin * part.rowPitch;
+  part.rows = std::max(rows, 1);  // a map needs a row, which is not read
   return part;
 }
 
@@ -81,21 +75,17 @@ void HostGrad::set(int expert, int row, int column, float value) {
               static_cast<size_t>(elementBytes));
 }
 
-Matrix HostGrad::operand(int boxRows) {
+MappedMatrix HostGrad::operand(int boxRows) const {
   const auto pitch = static_cast<int64_t>(pitch_);
-  std::byte* const first = &bytes_[begin_];
-  return {isMapped_ ? model::mapOf(first, elementBytes, columns, rows, experts, pitch, pitch * rows,
-                                   128 / elementBytes, boxRows)
-                    : TensorMap{},
-          first,
-          pitch,
-          pitch * rows,
-          columns,
-          rows,
-          isMapped_};
+  return {.data = &bytes_[begin_],
+          .elementBytes = elementBytes,
+          .columns = columns,
+          .rows = rows,
+          .outers = experts,
+          .rowPitch = pitch,
+          .outerPitch = pitch * rows,
+          .boxRows = boxRows};
 }
-
-void HostGrad::registerAll() const { model::registerGlobal(bytes_.data(), bytes_.size()); }
 
 bool HostGrad::hasKeptGaps() const {
   const auto* const nans = reinterpret_cast<const std::byte*>(&kNaNs);
@@ -205,17 +195,17 @@ void WeightGradCase::addTasks(uint64_t seed) {
   tasks_.shuffle(static_cast<uint32_t>(amounts.size()), random);
 }
 
-std::string WeightGradCase::run(int blocks, uint64_t seed) {
+std::string WeightGradCase::run(GpuBackend& backend, double timeoutSeconds) {
   dy_.clear();
   result_.clear();
   size_t at = 0;
   for (int e = 0; e < grad_.experts; ++e)
     for (int r = 0; r < grad_.rows; ++r)
       for (int c = 0; c < grad_.columns; ++c) grad_.set(e, r, c, start_[at++]);
-  for (const HostMatrix* matrix : {&a_, &x_, &weight_, &dy_, &result_}) matrix->registerAll();
-  grad_.registerAll();
-  model::registerGlobal(index_.data(), index_.size() * sizeof(int32_t));
-  const std::string wrong = tasks_.run(matrices_, sizes_.columns, blocks, seed);
+  const std::string wrong = tasks_.run(backend, matrices_,
+                                       {a_.memory(), x_.memory(), weight_.memory(), dy_.memory(),
+                                        result_.memory(), grad_.memory(), rangeOf(index_)},
+                                       timeoutSeconds);
   if (!wrong.empty()) return wrong;
   const std::string wrongGrad = firstWrongGrad();
   return wrongGrad.empty() ? firstWrongResult() : wrongGrad;

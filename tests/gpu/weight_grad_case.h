@@ -14,16 +14,16 @@
 
 namespace sluice::gpu {
 
-// A matrix [experts, rows, columns] of fp32 or bf16, with NaN between rows and around them. A resource: maps
-// point into it.
+// A matrix [experts, rows, columns] of fp32 or bf16, with NaN between rows and around them. A resource:
+// operands point into it.
 class HostGrad {
  public:
   HostGrad(int elementBytes, int experts, int rows, int columns, RowGaps gaps);
 
   float value(int expert, int row, int column) const;
   void set(int expert, int row, int column, float value);
-  Matrix operand(int boxRows);
-  void registerAll() const;
+  MappedMatrix operand(int boxRows) const;
+  HostRange memory() const { return rangeOf(bytes_); }
   // Whether what lies between rows and around them is what it was.
   bool hasKeptGaps() const;
 
@@ -55,8 +55,10 @@ class WeightGradCase {
   explicit WeightGradCase(uint64_t seed);
   WeightGradCase(uint64_t seed, const Sizes& sizes);
 
-  // Runs the kernel. Returns what is wrong: what the model found, a report, or a wrong value; empty: nothing.
-  std::string run(int blocks, uint64_t seed);
+  int tileColumns() const { return sizes_.columns; }
+  // Runs the kernel on a backend with such tiles. Returns what is wrong: an error of the backend, a report,
+  // or a wrong value; empty: nothing.
+  std::string run(GpuBackend& backend, double timeoutSeconds);
 
   // Of the last run.
   const std::vector<std::byte>& grad() const { return grad_.bytes(); }
@@ -74,7 +76,7 @@ class WeightGradCase {
   HostGrad grad_;
   std::vector<float> start_;    // of dw: experts, k, n
   std::vector<int32_t> index_;  // of rows of a; empty: none
-  std::vector<Matrix> matrices_;
+  std::vector<MappedMatrix> matrices_;
   ChainRun tasks_;
 };
 

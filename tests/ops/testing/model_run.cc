@@ -5,8 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ops/gpu/make_matrix.h"
-#include "ops/gpu/model/launch.h"
+#include "tests/gpu/run_on_model.h"
 
 namespace sluice::ops {
 
@@ -38,27 +37,29 @@ void ModelRun::allow(const void* data, int64_t bytes) {
   if (bytes > 0) ranges_.push_back({begin, begin + bytes});
 }
 
-uint16_t ModelRun::add(const gpu::Matrix& matrix) {
+uint16_t ModelRun::add(const gpu::MappedMatrix& matrix) {
   matrices_.push_back(matrix);
   return static_cast<uint16_t>(matrices_.size() - 1);
 }
 
-// Operands may overlap, regions of the model may not.
-void ModelRun::registerRanges() {
+// Operands may overlap, what a run copies may not.
+std::vector<gpu::HostRange> ModelRun::memory() {
   std::ranges::sort(ranges_, {}, &Range::begin);
+  std::vector<gpu::HostRange> memory;
   for (size_t i = 0; i < ranges_.size();) {
     Range whole = ranges_[i];
     for (++i; i < ranges_.size() && ranges_[i].begin < whole.end; ++i)
       whole.end = std::max(whole.end, ranges_[i].end);
-    gpu::model::registerGlobal(whole.begin, static_cast<size_t>(whole.end - whole.begin));
+    memory.emplace_back(const_cast<std::byte*>(whole.begin), const_cast<std::byte*>(whole.end));
   }
+  return memory;
 }
 
 void ModelRun::run() {
   if (!hasTasks_) return;
-  registerRanges();
   tasks_.shuffle(gpu::kStart + 1, random());
-  const std::string wrong = tasks_.run(matrices_, tileColumns_, blocks_, random()());
+  gpu::ModelRank rank(blocks_, tileColumns_, random()());
+  const std::string wrong = tasks_.run(rank.backend(), matrices_, memory(), gpu::kModelTimeout);
   if (!wrong.empty()) throw std::runtime_error(wrong);
 }
 
@@ -87,8 +88,7 @@ uint16_t PlacedMatrix::add(int boxRows) {
   described.rowPitch = copy_ ? copy_->pitch() : matrix_.ld * elementBytes_;
   described.outerPitch = rows_ * described.rowPitch;
   described.boxRows = boxRows;
-  return run_.add(
-      gpu::makeMatrix(described, [](const gpu::MappedMatrix& mapped) { return gpu::model::mapOf(mapped); }));
+  return run_.add(described);
 }
 
 void PlacedMatrix::copyBack(const Result& to) const {

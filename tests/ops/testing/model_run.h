@@ -30,7 +30,7 @@ class ModelRun {
     if (rows > 0 && columns > 0) allow(data, ((rows - 1) * ld + columns) * int64_t{sizeof(T)});
   }
 
-  uint16_t add(const gpu::Matrix& matrix);
+  uint16_t add(const gpu::MappedMatrix& matrix);
   template <class Work>
   void add(const Work& work) {
     hasTasks_ = true;
@@ -46,12 +46,12 @@ class ModelRun {
     const std::byte* end;
   };
   static std::mt19937& random();
-  void registerRanges();
+  std::vector<gpu::HostRange> memory();
 
   const int tileColumns_, blocks_;
   const bool copiesMatrices_;
   std::vector<Range> ranges_;
-  std::vector<gpu::Matrix> matrices_;
+  std::vector<gpu::MappedMatrix> matrices_;
   gpu::ChainRun tasks_;
   bool hasTasks_ = false;
 };
