@@ -37,13 +37,25 @@ enum class Probe : uint8_t {
   kExponential,
   kReciprocal,
   kPackBf16,  // as the upper half of a word, beside 1 in the lower
+  // A launch as large as that of the kernel. out: by block, the number of its threads, and how far its shared
+  // memory begins after a multiple of 1024 bytes.
+  kLaunch,
 };
 
 inline constexpr int kSignalWays = 5, kSignalWords = 256, kMappedWay = 2;
 
+// How else the operands of a product might have to be described, to find out which is right where the probe
+// fails: bits, 0 is how kernels do it. The first two are for the operands with Major::kMn, or where there is
+// none for both.
+inline constexpr int kOffsetsExchanged = 1;  // the leading offset and the stride
+inline constexpr int kLeadingOne = 2;        // the leading offset is 1
+inline constexpr int kMajorsInverted = 4;    // in the instruction, for both operands
+inline constexpr int kEncodings = 8;
+
 struct ProductForm {
   int columns = 64;  // 64, 128, 192 or 256
   Major a = Major::kK, b = Major::kK;
+  int encoding = 0;
 };
 
 struct ProbeArguments {
@@ -52,7 +64,9 @@ struct ProbeArguments {
   const std::byte* in;
   std::byte* out;
   uint64_t* counters;
-  uint32_t* late;  // becomes 1 if a wait lasted too long, after which results are wrong
+  uint32_t* late;  // becomes 1 if a wait lasted longer than `limit` ns, after which results are wrong
+  uint64_t limit;
+  int encoding;  // of kProduct, as in its form
   int number;
   int column, row, outer, rows;
 };
@@ -60,6 +74,7 @@ struct ProbeArguments {
 struct ProbeLaunch {
   Probe probe = Probe::kProduct;
   ProductForm form;  // of kProduct
+  int blocks = 0;    // of kLaunch
   ProbeArguments arguments = {};
 };
 

@@ -15,13 +15,14 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
 
 // All blocks run at the same time.
 template <class Kernel>
-cudaError_t start(const ProbeArguments& arguments) {
+cudaError_t start(const ProbeLaunch& launch) {
   const auto kernel = reinterpret_cast<const void*>(&probeKernel<Kernel>);
   const cudaError_t said =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::kSharedBytes);
   if (said != cudaSuccess) return said;
-  void* values[] = {const_cast<ProbeArguments*>(&arguments)};
-  return cudaLaunchCooperativeKernel(kernel, dim3(Kernel::kBlocks), dim3(Kernel::kThreads), values,
+  void* values[] = {const_cast<ProbeArguments*>(&launch.arguments)};
+  const auto blocks = static_cast<unsigned>(Kernel::kBlocks == 0 ? launch.blocks : Kernel::kBlocks);
+  return cudaLaunchCooperativeKernel(kernel, dim3(blocks), dim3(Kernel::kThreads), values,
                                      Kernel::kSharedBytes, nullptr);
 }
 
@@ -29,7 +30,7 @@ cudaError_t start(const ProbeArguments& arguments) {
 
 const char* launchProbe(const ProbeLaunch& launch) {
   cudaError_t said = cudaSuccess;
-  probes::withProbe(launch, [&](auto kernel) { said = start<decltype(kernel)>(launch.arguments); });
+  probes::withProbe(launch, [&](auto kernel) { said = start<decltype(kernel)>(launch); });
   if (said == cudaSuccess) said = cudaDeviceSynchronize();
   return said == cudaSuccess ? nullptr : cudaGetErrorString(said);
 }

@@ -1,58 +1,11 @@
-// The kernels of probes (ops/gpu/probe_launch.h). Each wait ends: a fact that does not hold gives wrong
-// values and sets the word `late`, but nothing hangs.
+// The kernels of probes (ops/gpu/probe_launch.h).
 #pragma once
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/probe_launch.h"
+#include "ops/gpu/probe_parts.h"
 
 namespace sluice::gpu::probes {
-
-inline constexpr uint64_t kLongestWait = 50'000'000;  // ns
-inline constexpr uint32_t kArea = 64 * 128;           // bytes of 64 rows
-inline constexpr int kBoxRows = 8;
-
-// One barrier at the beginning of shared memory, made by thread 0.
-SLUICE_DEVICE Barrier* makeBarrier(int count) {
-  auto* const barrier = reinterpret_cast<Barrier*>(sharedMemory());
-  if (threadIndex() == 0) {
-    initBarrier(barrier, count);
-    fenceBarrierInit();
-  }
-  syncBlock();
-  return barrier;
-}
-
-// False: it lasted too long.
-SLUICE_DEVICE bool await(const ProbeArguments& arguments, Barrier* barrier, int parity) {
-  const uint64_t begin = globalTimer();
-  while (!hasEnded(barrier, parity))
-    if (globalTimer() - begin > kLongestWait) {
-      store(arguments.late, 1U);
-      return false;
-    }
-  return true;
-}
-SLUICE_DEVICE bool awaitCounter(const ProbeArguments& arguments, const uint64_t* counter, uint64_t need) {
-  const uint64_t begin = globalTimer();
-  while (loadRelaxed(counter) < need) {
-    if (globalTimer() - begin > kLongestWait) {
-      store(arguments.late, 1U);
-      return false;
-    }
-    sleepFor(100);
-  }
-  fenceAcquire();
-  return true;
-}
-
-template <class T>
-SLUICE_DEVICE const T* inputOf(const ProbeArguments& arguments) {
-  return reinterpret_cast<const T*>(arguments.in);
-}
-template <class T>
-SLUICE_DEVICE T* outputOf(const ProbeArguments& arguments) {
-  return reinterpret_cast<T*>(arguments.out);
-}
 
 template <int N, Major A, Major B>
 struct ProductProbe {
@@ -69,21 +22,50 @@ struct ProductProbe {
         copyBox(right + part * kArea, &arguments.maps[1], barrier, 64 * part, 0, 0, B == Major::kK ? N : 64);
     }
     await(arguments, barrier, 0);
+    syncWarp();  // threads may have seen the end at different times
     const bool adds = arguments.in != nullptr;
     float sum[N / 2];
     SLUICE_UNROLL
     for (int i = 0; i < N / 2; ++i)
       sum[i] = adds ? load(inputOf<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i)) : 1e30F;
     const int k = arguments.number;
-    syncWarp();  // lanes waited apart
-    fenceProducts();
-    multiply<N, A, B>(sum, describe(left + k * (A == Major::kK ? 2 : 128), A, kArea),
-                      describe(right + k * (B == Major::kK ? 2 : 128), B, kArea), adds);
-    groupProducts();
-    waitProducts<0>();
+    const uint64_t a = describeAs<A>(arguments.encoding, left + k * (A == Major::kK ? 2 : 128));
+    const uint64_t b = describeAs<B>(arguments.encoding, right + k * (B == Major::kK ? 2 : 128));
+    if ((arguments.encoding & kMajorsInverted) == 0)
+      multiplyOnce<A, B>(sum, a, b, adds);
+    else
+      multiplyOnce<kOtherA, kOtherB>(sum, a, b, adds);
     SLUICE_UNROLL
     for (int i = 0; i < N / 2; ++i)
       store(outputOf<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i), sum[i]);
+  }
+
+ private:
+  static constexpr Major kOtherA = A == Major::kK ? Major::kMn : Major::kK;
+  static constexpr Major kOtherB = B == Major::kK ? Major::kMn : Major::kK;
+
+  // PTX ISA, "matrix descriptor": the leading offset has 14 bits from 16 on, the stride as many from 32 on.
+  template <Major M>
+  SLUICE_DEVICE static uint64_t describeAs(int encoding, const std::byte* tile) {
+    constexpr uint64_t kOffset = 0x3FFF;
+    const uint64_t description = describe(tile, M, kArea);
+    if (M == Major::kK && (A == Major::kMn || B == Major::kMn)) return description;
+    uint64_t leading = description >> 16 & kOffset, stride = description >> 32 & kOffset;
+    if ((encoding & kLeadingOne) != 0) leading = 1;
+    if ((encoding & kOffsetsExchanged) != 0) {
+      const uint64_t exchanged = leading;
+      leading = stride;
+      stride = exchanged;
+    }
+    return (description & ~(kOffset << 16 | kOffset << 32)) | leading << 16 | stride << 32;
+  }
+
+  template <Major MajorA, Major MajorB>
+  SLUICE_DEVICE static void multiplyOnce(float (&sum)[N / 2], uint64_t a, uint64_t b, bool adds) {
+    fenceProducts();
+    multiply<N, MajorA, MajorB>(sum, a, b, adds);
+    groupProducts();
+    waitProducts<0>();
   }
 };
 
@@ -96,9 +78,7 @@ SLUICE_DEVICE void writeBox(const ProbeArguments& arguments, const Copy& copy) {
   syncBlock();
   copy(area, barrier);
   await(arguments, barrier, 0);
-  for (int i = threadIndex(); i < kBoxRows * 32; i += 128)
-    store(outputOf<uint32_t>(arguments) + i,
-          load(reinterpret_cast<const uint32_t*>(area + swizzled(i / 32, i % 32 * 4))));
+  writeArea(arguments, area);
 }
 
 SLUICE_DEVICE void copyBoxOut(const ProbeArguments& arguments, const TensorMap* map) {
@@ -282,6 +262,23 @@ struct LanesProbe {
   }
 };
 
+struct LaunchProbe {
+  static constexpr int kBlocks = 0, kThreads = 384, kSharedBytes = 232'448;  // the most that a block can have
+
+  SLUICE_DEVICE static void run(const ProbeArguments& arguments) {
+    auto* const count = reinterpret_cast<uint32_t*>(sharedMemory());
+    if (threadIndex() == 0) store(count, 0U);
+    syncBlock();
+    addShared(count, 1);
+    syncBlock();
+    if (threadIndex() != 0) return;
+    uint32_t* const out = outputOf<uint32_t>(arguments) + 2 * blockIndex();
+    store(&out[0], load(count));
+    // a description begins with the address in units of 16 bytes
+    store(&out[1], static_cast<uint32_t>(describe(sharedMemory(), Major::kK, 0) % (1024 / 16) * 16));
+  }
+};
+
 struct BytesProbe {
   static constexpr int kBlocks = 1, kThreads = 128, kSharedBytes = 4096;
 
@@ -360,6 +357,8 @@ void withProbe(const ProbeLaunch& launch, const Use& use) {
       return use(LanesProbe());
     case Probe::kBytes:
       return use(BytesProbe());
+    case Probe::kLaunch:
+      return use(LaunchProbe());
     case Probe::kExponential:
       return use(NumbersProbe<Probe::kExponential>());
     case Probe::kReciprocal:

@@ -12,7 +12,7 @@ tools::ProbeMachine modelMachine(uint64_t seed) {
     std::string problem;
     gpu::probes::withProbe(launch, [&](auto kernel) {
       using Kernel = decltype(kernel);
-      problem = gpu::model::run({.blocks = Kernel::kBlocks,
+      problem = gpu::model::run({.blocks = Kernel::kBlocks == 0 ? launch.blocks : Kernel::kBlocks,
                                  .threads = Kernel::kThreads,
                                  .sharedBytes = Kernel::kSharedBytes,
                                  .seed = seed++},

@@ -21,7 +21,7 @@ class RowWorkCase {
   RowWorkCase(uint64_t seed, const std::vector<RowWorkSizes>& works);
 
   // Tiles do not matter.
-  int tileColumns() const { return 128; }
+  int tileColumns() const { return 256; }
   // Runs the kernel on a backend with such tiles. Returns what is wrong: an error of the backend, a report,
   // or a wrong value; empty: nothing.
   std::string run(GpuBackend& backend, double timeoutSeconds);

@@ -13,7 +13,6 @@
 #include "runtime/gpu/gpu_device.h"
 #include "tools/cli/run_job.h"
 #include "tools/evaluate/values.h"
-#include "tools/gpu_check/probes.h"
 
 namespace sluice::tools {
 namespace {
@@ -215,20 +214,10 @@ class ProgramChecks {
   uint64_t hash_ = 0;
 };
 
-bool runProbesWith(const ProbeMachine& machine, const BackendsOf& backends, const ReportResult& report) {
-  LocalRanks ranks(1);
-  Transport& transport = ranks.transport(0);
-  auto maker = backends(transport.size(), 1);
-  auto backend = maker ? (*maker)(transport) : maker.error();
-  if (backend) return runProbes(**backend, machine, report);
-  report({"probes", false, backend.error().message, 0});
-  return false;
-}
-
 }  // namespace
 
 bool runChecks(const CheckPlan& plan, const BackendsOf& backends, const ReportResult& report) {
-  bool passed = !plan.probes || runProbesWith(*plan.probes, backends, report);
+  bool passed = true;
   for (const std::string& file : plan.programs) {
     Expected<Subject> subject = Subject::load(plan, file);
     if (subject) {

@@ -1,27 +1,20 @@
-// Checks of a GPU: probes first, then whole programs: the results of CPU threads, the same bits for any
-// number of blocks and in any run, the report of a signal that is lost, and times.
+// Checks of a GPU with whole programs: the results of CPU threads, the same bits for any number of blocks and
+// in any run, the report of a signal that is lost, and times.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/gpu/gpu_backend.h"
+#include "tools/gpu_check/check_machine.h"
 #include "tools/gpu_check/check_result.h"
-#include "tools/gpu_check/probe_run.h"
 
 namespace sluice::tools {
 
-// The backends of so many ranks with so many blocks each; 0: as many blocks as there can be.
-using BackendsOf = std::function<Expected<BackendMaker>(int ranks, int blocks)>;
-
 struct CheckPlan {
-  std::optional<ProbeMachine> probes;  // none: only programs
-  std::vector<std::string> programs;   // files
-  std::vector<int> blocks;             // of a rank: each number gives the same bits
-  int runs = 200;                      // with one hash
+  std::vector<std::string> programs;  // files
+  std::vector<int> blocks;            // of a rank: each number gives the same bits
+  int runs = 200;                     // with one hash
   int timedRuns = 10;
   std::string tokens;          // of each rank, as --tokens; empty: those of the program
   double timeoutSeconds = 10;  // of a wait, where nothing is wrong

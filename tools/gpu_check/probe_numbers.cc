@@ -70,6 +70,36 @@ std::vector<float> multiply(ProbeRun& run, const ProductCase& product) {
   return run.download(out, unwritten.size());
 }
 
+std::vector<float> productOf(const ProductCase& product) {
+  std::vector<float> sums;
+  for (int row = 0; row < 64; ++row)
+    for (int column = 0; column < product.form.columns; ++column) {
+      float sum = 0;
+      for (int d = product.k; d < product.k + 16; ++d) sum += product.aAt(row, d) * product.bAt(column, d);
+      sums.push_back(sum);
+    }
+  return sums;
+}
+
+// In which of the ways to describe the operands, besides that of kernels, the product is right.
+std::string describeRightEncodings(ProbeRun& run, ProductCase product, const std::vector<float>& expected) {
+  std::string right;
+  for (int encoding = 1; encoding < gpu::kEncodings; ++encoding) {
+    product.form.encoding = encoding;
+    ProbeRun trial = run.another();
+    const std::vector<float> found = multiply(trial, product);
+    if (!trial.status() || found != expected) continue;
+    right += right.empty() ? "right with " : ", or with ";
+    std::string what;
+    for (const auto& [bit, name] : {std::pair(gpu::kOffsetsExchanged, "leading offset and stride exchanged"),
+                                    std::pair(gpu::kLeadingOne, "a leading offset of 1"),
+                                    std::pair(gpu::kMajorsInverted, "majors inverted")})
+      if ((encoding & bit) != 0) what += (what.empty() ? "" : " and ") + std::string(name);
+    right += what;
+  }
+  return right.empty() ? fmt::format("wrong with all {} encodings", gpu::kEncodings) : right;
+}
+
 // "kept" or "0" for values that are one of both each; empty: something else.
 std::string keptOrZero(std::span<const float> found, float kept) {
   const auto all = [&](float value) {
@@ -127,20 +157,20 @@ Expected<std::string> probeProducts(ProbeRun& run, int columns) {
   for (const Major a : {Major::kK, Major::kMn})
     for (const Major b : {Major::kK, Major::kMn})
       for (const int k : {0, 16, 48}) {
-        const ProductCase product{
-            {columns, a, b}, k, smallNumbers(64 * 64, 1), smallNumbers(columns * 64, 3), {}};
-        const std::vector<float> found = multiply(run, product);
-        for (int row = 0; row < 64; ++row)
-          for (int column = 0; column < columns; ++column) {
-            float sum = 0;
-            for (int d = k; d < k + 16; ++d) sum += product.aAt(row, d) * product.bAt(column, d);
-            const float value = found[static_cast<size_t>(row * columns + column)];
-            if (value != sum)
-              return Error{
-                  fmt::format("a along {}, b along {}, k from {}: row {}, column {}: found {}, expected {}",
-                              a == Major::kK ? "k" : "rows", b == Major::kK ? "k" : "columns", k, row, column,
-                              value, sum)};
-          }
+        const ProductCase product{{.columns = columns, .a = a, .b = b},
+                                  k,
+                                  smallNumbers(64 * 64, 1),
+                                  smallNumbers(columns * 64, 3),
+                                  {}};
+        const std::vector<float> found = multiply(run, product), expected = productOf(product);
+        if (!run.status()) return run.status().error();
+        const auto [wrong, right] = std::ranges::mismatch(found, expected);
+        if (wrong == found.end()) continue;
+        const auto place = wrong - found.begin();
+        return Error{
+            fmt::format("a along {}, b along {}, k from {}: row {}, column {}: found {}, expected {}; {}",
+                        a == Major::kK ? "k" : "rows", b == Major::kK ? "k" : "columns", k, place / columns,
+                        place % columns, *wrong, *right, describeRightEncodings(run, product, expected))};
       }
   return std::string("both majors of both operands, 16 of 64 k");
 }

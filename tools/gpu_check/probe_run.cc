@@ -1,5 +1,9 @@
 #include "tools/gpu_check/probe_run.h"
 
+#include <fmt/format.h>
+
+#include "runtime/base/clock.h"
+
 namespace sluice::tools {
 
 std::byte* ProbeRun::reserve(const void* from, size_t bytes) {
@@ -33,8 +37,12 @@ void ProbeRun::launch(const gpu::ProbeLaunch& launch) {
   uint32_t* const late = upload(std::vector<uint32_t>{0});
   gpu::ProbeLaunch whole = launch;
   whole.arguments.late = late;
+  whole.arguments.limit = static_cast<uint64_t>(limitNanoseconds(machine_.timeoutSeconds));
+  whole.arguments.encoding = launch.form.encoding;
   if (status_) status_ = machine_.launch(whole, ranges_);
-  if (download(late, 1)[0] != 0 && status_) status_ = Error{"a wait of the kernel did not end within 50 ms"};
+  if (download(late, 1)[0] != 0 && status_)
+    status_ = Error{
+        fmt::format("a wait of the kernel did not end within {:.0f} ms", 1e3 * machine_.timeoutSeconds)};
 }
 
 }  // namespace sluice::tools

@@ -21,7 +21,8 @@ struct ProbeMachine {
   LaunchProbe launch;
   bool isModel = false;  // which makes rows of a box that do not count NaN, and refuses what breaks a rule
   int signals = 1000;    // between two blocks
-  std::string only;      // the name of one probe; empty: all
+  double timeoutSeconds = 0.05;  // of each wait of a kernel
+  std::string only;              // the name of one probe; empty: all
 };
 
 // Resource type: the memory of one probe. Errors stay: after one, calls do nothing and return zeros.
@@ -31,6 +32,9 @@ class ProbeRun {
 
   const ProbeMachine& machine() const { return machine_; }
   const Status& status() const { return status_; }
+  int blocks() const { return backend_.blocks(); }
+  // Without what this one has, and without its errors.
+  ProbeRun another() const { return {backend_, machine_}; }
 
   // A copy in memory of the device.
   template <class T>

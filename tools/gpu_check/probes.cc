@@ -288,9 +288,9 @@ Expected<std::string> probeBytes(ProbeRun& run) {
   return std::string("16 to 2048, none beside them");
 }
 
-// Maps that the host writes to the same memory, one after the other, of which each launch uses the last. What
-// a launch without the fence finds on a GPU is told, but no failure.
-Expected<std::string> probeUploadedMaps(ProbeRun& run) {
+// Maps that the host writes to the same memory, so many bytes after a multiple of 128, one after the other,
+// of which each launch uses the last. What a launch without the fence finds on a GPU is told, but no failure.
+Expected<std::string> probeUploadedMaps(ProbeRun& run, size_t offset) {
   using M = Matrix<uint16_t>;
   constexpr Position kAt{0, 0, 0, 5};
   constexpr int kLaunches = 8;
@@ -300,12 +300,13 @@ Expected<std::string> probeUploadedMaps(ProbeRun& run) {
   int stale = 0;
   for (const bool fenced : {true, false}) {
     if (!fenced && run.machine().isModel) return std::string("right with a fence");
-    gpu::TensorMap* const uploaded = run.upload(std::vector<gpu::TensorMap>(1));
+    std::byte* const uploaded = run.upload(std::vector<std::byte>(offset + sizeof(gpu::TensorMap))) + offset;
     for (int i = 0; i < kLaunches; ++i) {
       uint16_t* const out = run.upload(std::vector<uint16_t>(kBoxRows * M::kBoxColumns, 0x5a5a));
-      run.overwrite(uploaded, {maps[i % 2]});
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&maps[i % 2]);
+      run.overwrite(uploaded, std::vector<std::byte>(bytes, bytes + sizeof(gpu::TensorMap)));
       gpu::ProbeLaunch launch{.probe = Probe::kUploadedMap};
-      launch.arguments.uploaded = uploaded;
+      launch.arguments.uploaded = reinterpret_cast<const gpu::TensorMap*>(uploaded);
       launch.arguments.out = reinterpret_cast<std::byte*>(out);
       launch.arguments.rows = kAt.rows;
       launch.arguments.number = fenced ? 1 : 0;
@@ -318,16 +319,37 @@ Expected<std::string> probeUploadedMaps(ProbeRun& run) {
   return fmt::format("right with a fence; without one {} of {} launches used another map", stale, kLaunches);
 }
 
+template <size_t Offset>
+Expected<std::string> probeUploadedMapsAt(ProbeRun& run) {
+  return probeUploadedMaps(run, Offset);
+}
+
 template <int Columns>
 Expected<std::string> probeProductsOf(ProbeRun& run) {
   return probeProducts(run, Columns);
 }
 
-// What could hang or end the process where it is wrong comes last.
-constexpr struct {
-  const char* name;
-  ProbeBody body;
-} kProbes[] = {
+// As many blocks as the kernel has, with as many threads and as much shared memory.
+Expected<std::string> probeLaunch(ProbeRun& run) {
+  const auto blocks = static_cast<size_t>(run.blocks());
+  uint32_t* const out = run.upload(std::vector<uint32_t>(2 * blocks));
+  gpu::ProbeLaunch launch{.probe = Probe::kLaunch, .blocks = run.blocks()};
+  launch.arguments.out = reinterpret_cast<std::byte*>(out);
+  run.launch(launch);
+  const std::vector<uint32_t> found = run.download(out, 2 * blocks);
+  for (size_t block = 0; block < blocks; ++block) {
+    if (found[2 * block] != 384)
+      return Error{fmt::format("block {}: found {} threads, expected 384", block, found[2 * block])};
+    if (found[2 * block + 1] != 0)
+      return Error{fmt::format("block {}: shared memory begins {} bytes after a multiple of 1024, expected 0",
+                               block, found[2 * block + 1])};
+  }
+  return fmt::format("{} blocks of 384 threads, with shared memory from a multiple of 1024 bytes on", blocks);
+}
+
+constexpr NamedProbe kProbes[] = {
+    {"launch as large as the kernel's", probeLaunch, true},
+    {"lanes and registers", probeLanes, true},
     {"phases of a barrier", probeParity},
     {"copies of bytes", probeBytes},
     {"edges of boxes", probeEdges},
@@ -345,20 +367,26 @@ constexpr struct {
     {"subnormal numbers in products", probeSubnormalProducts},
     {"subnormal numbers in additions of boxes", probeSubnormalAdditions},
     {"boxes at any column", probeAnyColumn},
-    {"maps in memory", probeUploadedMaps},
-    {"lanes and registers", probeLanes},
+    {"maps in memory", probeUploadedMapsAt<0>},
+    {"maps in memory after 64 bytes", probeUploadedMapsAt<64>},
 };
 
 }  // namespace
 
+std::span<const NamedProbe> allProbes() { return kProbes; }
+
+Expected<std::string> runProbe(const NamedProbe& probe, GpuBackend& backend, const ProbeMachine& machine) {
+  ProbeRun run(backend, machine);
+  Expected<std::string> text = probe.body(run);
+  return run.status() ? text : run.status().error();
+}
+
 bool runProbes(GpuBackend& backend, const ProbeMachine& machine, const ReportResult& report) {
   bool passed = true;
-  for (const auto& probe : kProbes) {
+  for (const NamedProbe& probe : kProbes) {
     if (!machine.only.empty() && machine.only != probe.name) continue;
     const int64_t begin = monotonicNanoseconds();
-    ProbeRun run(backend, machine);
-    Expected<std::string> text = probe.body(run);
-    if (!run.status()) text = run.status().error();
+    const Expected<std::string> text = runProbe(probe, backend, machine);
     const double seconds = static_cast<double>(monotonicNanoseconds() - begin) * 1e-9;
     report({fmt::format("probe: {}", probe.name), text.ok(), text ? *text : text.error().message, seconds});
     passed &= text.ok();

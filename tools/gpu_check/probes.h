@@ -2,16 +2,27 @@
 // it yet. On a GPU they come first: where one fails, results of the kernel mean nothing.
 #pragma once
 
+#include <span>
+
 #include "tools/gpu_check/check_result.h"
 #include "tools/gpu_check/probe_run.h"
 
 namespace sluice::tools {
 
-// Runs all probes; each result is reported as soon as it is known. Returns whether all passed.
-bool runProbes(GpuBackend& backend, const ProbeMachine& machine, const ReportResult& report);
-
 // A probe. Returns figures, or what is wrong; errors of the run come before both.
 using ProbeBody = Expected<std::string> (*)(ProbeRun& run);
+struct NamedProbe {
+  const char* name;
+  ProbeBody body;
+  bool isOfLaunch = false;  // without which nothing else can run
+};
+// What could hang or end the process where it is wrong comes last.
+std::span<const NamedProbe> allProbes();
+
+// Runs one, on a backend of one rank.
+Expected<std::string> runProbe(const NamedProbe& probe, GpuBackend& backend, const ProbeMachine& machine);
+// Runs all probes; each result is reported as soon as it is known. Returns whether all passed.
+bool runProbes(GpuBackend& backend, const ProbeMachine& machine, const ReportResult& report);
 
 // Of products and functions; the others are with the list.
 Expected<std::string> probeProducts(ProbeRun& run, int columns);

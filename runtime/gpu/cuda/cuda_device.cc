@@ -133,21 +133,32 @@ std::string failureText(std::string_view name, const std::string& why) {
   return fmt::format("device '{}': {}", name, why);
 }
 
+// 13.0
+std::string versionText(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
 // The number of a GPU that the kernel runs on, and what it is.
-Expected<std::pair<int, cuda::DeviceInfo>> findGpu(std::string_view name) {
+Expected<std::pair<int, GpuFacts>> findGpu(std::string_view name) {
   const auto number = numberOf(name);
   if (!number) return number.error();
-  const auto fail = [&](const std::string& why) { return Error{failureText(name, why)}; };
+  const auto fail = [&](const Status& status) { return Error{failureText(name, status.error().message)}; };
+  GpuFacts facts;
+  if (Status ok = statusOf(cuda::describeVersions(&facts.driver, &facts.runtime)); !ok) return fail(ok);
+  if (Status ok = checkGpu(facts); !ok) return fail(ok);
   int count = 0;
-  if (Status ok = statusOf(cuda::countDevices(&count)); !ok) return fail(ok.error().message);
+  if (Status ok = statusOf(cuda::countDevices(&count)); !ok) return fail(ok);
   if (*number >= count)
-    return fail(fmt::format("found {} CUDA devices, expected more than {}", count, *number));
+    return fail(Error{fmt::format("found {} CUDA devices, expected more than {}", count, *number)});
   cuda::DeviceInfo info{};
-  if (Status ok = statusOf(cuda::describe(*number, &info)); !ok) return fail(ok.error().message);
-  if (info.major != 9 || info.minor != 0)
-    return fail(fmt::format("{} has compute capability {}.{}, expected 9.0 (H100, H200, GH200)", info.name,
-                            info.major, info.minor));
-  return std::pair(*number, info);
+  if (Status ok = statusOf(cuda::describe(*number, &info)); !ok) return fail(ok);
+  facts.name = info.name;
+  facts.multiprocessors = info.multiprocessors;
+  facts.clock = info.clock;
+  facts.major = info.major;
+  facts.minor = info.minor;
+  facts.bytes = info.bytes;
+  facts.freeBytes = info.freeBytes;
+  if (Status ok = checkGpu(facts); !ok) return fail(ok);
+  return std::pair(*number, facts);
 }
 
 }  // namespace
@@ -158,19 +169,33 @@ Status checkDeviceName(std::string_view name) {
   return number ? Status() : Status(number.error());
 }
 
+Status checkGpu(const GpuFacts& facts) {
+  if (facts.driver == 0) return Error{"found no driver for CUDA (libcuda.so.1): install NVIDIA's"};
+  // within a major version older drivers run programs of newer ones
+  if (facts.driver / 1000 < facts.runtime / 1000)
+    return Error{
+        fmt::format("the driver supports CUDA {}, expected {}.0 or newer: install a newer driver, or build "
+                    "with an older nvcc",
+                    versionText(facts.driver), facts.runtime / 1000)};
+  if (facts.major != 9 || facts.minor != 0)
+    return Error{fmt::format("{} has compute capability {}.{}, expected 9.0 (H100, H200, GH200)", facts.name,
+                             facts.major, facts.minor)};
+  return {};
+}
+
 Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
   const auto gpu = findGpu(name);
   if (!gpu) return gpu.error();
-  const auto& [number, info] = *gpu;
+  const auto& [number, facts] = *gpu;
   const auto fail = [&](const std::string& why) { return Error{failureText(name, why)}; };
-  const int most = info.multiprocessors / ranks;  // blocks that run at the same time
+  const int most = facts.multiprocessors / ranks;  // blocks that run at the same time
   if (ranks > gpu::kMaxPartitions || most == 0)
     return fail(fmt::format("found {} ranks, expected at most {} on one GPU", ranks,
-                            std::min(gpu::kMaxPartitions, info.multiprocessors)));
+                            std::min(gpu::kMaxPartitions, facts.multiprocessors)));
   if (blocks > most)
     return fail(
         fmt::format("found {} blocks of a rank, expected at most {} of {} ranks on {} multiprocessors",
-                    blocks, most, ranks, info.multiprocessors));
+                    blocks, most, ranks, facts.multiprocessors));
   auto group = CudaGroup::make(number, blocks == 0 ? most : blocks, ranks);
   if (!group) return fail(group.error().message);
   return BackendMaker([group = *group](Transport& transport) -> Expected<std::unique_ptr<GpuBackend>> {
@@ -183,7 +208,7 @@ Expected<BackendMaker> findCuda(std::string_view name, int ranks, int blocks) {
 Expected<GpuFacts> describeCuda(std::string_view name) {
   const auto gpu = findGpu(name);
   if (!gpu) return gpu.error();
-  return GpuFacts{gpu->second.name, gpu->second.multiprocessors, gpu->second.clock};
+  return gpu->second;
 }
 
 Expected<DeviceMaker> findDevice(std::string_view name, int ranks) {

@@ -20,8 +20,13 @@ Expected<DeviceMaker> findDevice(std::string_view name, int ranks);
 struct GpuFacts {
   std::string name;
   int multiprocessors = 0;
-  double clock = 0;  // Hz, the most that a multiprocessor runs at
+  double clock = 0;                 // Hz, the most that a multiprocessor runs at
+  int major = 9, minor = 0;         // compute capability
+  int driver = 0, runtime = 0;      // CUDA's versions: what the driver supports, and what this build needs
+  size_t bytes = 0, freeBytes = 0;  // of memory
 };
+// Whether the kernel runs on it. Error: the driver is too old, or it is a GPU of another kind.
+Status checkGpu(const GpuFacts& facts);
 // Of a GPU with such a name. Errors as those of findDevice().
 Expected<GpuFacts> describeCuda(std::string_view name);
 

@@ -26,6 +26,11 @@ Failure countDevices(int* count) {
   return failureOf(cudaGetDeviceCount(count));
 }
 
+Failure describeVersions(int* driver, int* runtime) {
+  const cudaError_t said = cudaDriverGetVersion(driver);
+  return failureOf(said == cudaSuccess ? cudaRuntimeGetVersion(runtime) : said);
+}
+
 Failure describe(int device, DeviceInfo* info) {
   cudaDeviceProp properties;
   cudaError_t said = cudaGetDeviceProperties(&properties, device);

@@ -9,6 +9,7 @@ namespace cuda {
 
 bool isBuilt() { return false; }
 Failure countDevices(int* /*count*/) { return kWithout; }
+Failure describeVersions(int* /*driver*/, int* /*runtime*/) { return kWithout; }
 Failure describe(int /*device*/, DeviceInfo* /*info*/) { return kWithout; }
 Failure choose(int /*device*/) { return kWithout; }
 Failure allocate(void** /*data*/, size_t /*bytes*/) { return kWithout; }

@@ -1,14 +1,16 @@
 // The checks of a GPU, on the hardware model instead: they pass, and each fails where something is wrong.
 #include "tools/gpu_check/checks.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <list>
 #include <map>
+#include <set>
 
 #include "runtime/gpu/edited_backend.h"
-#include "tests/gpu/model_probes.h"
 #include "tests/runtime/gpu/model_group.h"
+#include "tests/tools/gpu_check/model_machine.h"
+#include "tools/gpu_check/ladder.h"
 
 namespace sluice::tools {
 namespace {
@@ -59,41 +61,36 @@ TEST_CASE("all checks pass on the model, with figures and the report of the lost
   CHECK(results.at("times").text.starts_with("forward "));
 }
 
-TEST_CASE("probes come first, and fail where the machine does") {
-  ModelGroup group(1, {.hasOwnMemory = true});
-  const BackendsOf backends = [&](int, int) -> Expected<BackendMaker> { return group.backends(); };
-  CheckPlan plan{.probes = modelMachine(1)};
-  std::vector<CheckResult> results;
-  const ReportResult report = [&](const CheckResult& result) { results.push_back(result); };
-  CHECK(runChecks(plan, backends, report));
-  REQUIRE(results.size() > 10);
-  for (const CheckResult& result : results) {
-    INFO(result.name << ": " << result.text);
-    CHECK((result.passed && result.name.starts_with("probe: ") && result.text != ""));
-  }
-
-  plan.programs = {"nowhere.slp"};
-  results.clear();
-  // the third of a box's 8 rows is lost
-  plan.probes->launch = [launch = plan.probes->launch](const gpu::ProbeLaunch& probe, auto memory) {
-    const Status status = launch(probe, memory);
-    if (probe.probe == gpu::Probe::kCopyBox) std::memset(probe.arguments.out + 256, 0, 128);
-    return status;
+TEST_CASE("a named check reports what it finds, or why it fails") {
+  const CheckMachine right = modelMachineWith(""), wrong = modelMachineWith("boxes");
+  const auto resultOf = [](const CheckMachine& machine, const std::string& name) {
+    std::vector<NamedCheck> named;
+    for (const NamedCheck& each : ladderOf(machine, {.cases = 1, .timeoutSeconds = 0.05}))
+      if (each.name == name) named.push_back(each);
+    REQUIRE(named.size() == 1);
+    CheckResult found;
+    const bool passed = runLadder(named, [&](const CheckResult& result) { found = result; });
+    CHECK(passed == found.passed);
+    CHECK(found.name == name);
+    return found;
   };
-  CHECK(!runChecks(plan, backends, report));
-  CHECK(results.back().name == "nowhere.slp");
-  std::vector<std::string> failed;
-  for (const CheckResult& result : results)
-    if (!result.passed) failed.push_back(result.name);
-  CHECK(failed ==
-        std::vector<std::string>{"probe: edges of boxes", "probe: boxes at any column", "nowhere.slp"});
+  CHECK(resultOf(right, "machine").figures.at("multiprocessors") == 2);
+  CHECK(resultOf(right, "edges of boxes").passed);
+  const CheckResult result = resultOf(wrong, "edges of boxes");
+  CHECK(!result.passed);
+  CHECK(result.text.find("its row 2, column 0: found 0x0, expected ") != std::string::npos);
+  CHECK(resultOf(wrong, "stores of boxes").passed);
+}
 
-  results.clear();
-  plan.programs.clear();
-  CHECK(!runChecks(plan, [](int, int) { return Error{"no GPU"}; }, report));
-  REQUIRE(results.size() == 1);
-  CHECK(results.front().name == "probes");
-  CHECK(results.front().text == "no GPU");
+TEST_CASE("the rungs of the ladder come in their order, and no name twice") {
+  const CheckMachine machine = modelMachineWith("");
+  const std::vector<NamedCheck> all = ladderOf(machine, {});
+  CHECK(std::ranges::is_sorted(all, {}, &NamedCheck::rung));
+  CHECK(all.front().rung == kRungOfMachine);
+  CHECK(all.back().rung == kRungOfRates);
+  std::set<std::string> names;
+  for (const NamedCheck& each : all) names.insert(each.name);
+  CHECK(names.size() == all.size());
 }
 
 TEST_CASE("a kernel that computes something else, or does not end, fails the checks with a reason") {
