@@ -40,7 +40,18 @@ enum class Probe : uint8_t {
   // A launch as large as that of the kernel. out: by block, the number of its threads, and how far its shared
   // memory begins after a multiple of 1024 bytes.
   kLaunch,
+  // As kRowBoxes, by 16 bytes per thread (copyPart()): row i of the box is 128 bytes from `data` + `pitch` *
+  // in[i] on, zeros where in[i] is below 0.
+  kRowParts,
+  // out: the ns (uint64_t) of `number` times: kTimedRows gathered rows, as kRowParts, or with `column` 1 as
+  // kRowBoxes of maps[0]; the same rows, which one warp multiplies by numbers on their way; a fence of 128
+  // threads after a store to shared memory, for shared memory only, or with `column` 1 for all memory.
+  kTimedRows,
+  kTimedScaledRows,
+  kTimedFences,
 };
+
+inline constexpr int kTimedRows = 128;
 
 inline constexpr int kSignalWays = 5, kSignalWords = 256, kMappedWay = 2;
 
@@ -62,6 +73,8 @@ struct ProbeArguments {
   TensorMap maps[2];
   const TensorMap* uploaded;
   const std::byte* in;
+  const std::byte* data;
+  int64_t pitch;
   std::byte* out;
   uint64_t* counters;
   uint32_t* late;  // becomes 1 if a wait lasted longer than `limit` ns, after which results are wrong

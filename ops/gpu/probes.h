@@ -4,6 +4,7 @@
 #include "ops/gpu/hw.h"
 #include "ops/gpu/probe_launch.h"
 #include "ops/gpu/probe_parts.h"
+#include "ops/gpu/timed_probes.h"
 
 namespace sluice::gpu::probes {
 
@@ -359,6 +360,14 @@ void withProbe(const ProbeLaunch& launch, const Use& use) {
       return use(BytesProbe());
     case Probe::kLaunch:
       return use(LaunchProbe());
+    case Probe::kRowParts:
+      return use(RowPartsProbe());
+    case Probe::kTimedRows:
+      return use(TimedRowsProbe());
+    case Probe::kTimedScaledRows:
+      return use(TimedScaledRowsProbe());
+    case Probe::kTimedFences:
+      return use(TimedFencesProbe());
     case Probe::kExponential:
       return use(NumbersProbe<Probe::kExponential>());
     case Probe::kReciprocal:

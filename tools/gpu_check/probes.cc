@@ -100,16 +100,24 @@ Status copyBoxes(ProbeRun& run, std::span<const Position> positions) {
   return run.status();
 }
 
-// Rows in any order, some of them outside of the matrix, where a box of them all would lie.
+// Rows in any order, some of them outside of the matrix, where a box of them all would lie: by boxes of one
+// row, or by the threads of the block.
 template <class T>
-Status gatherRows(ProbeRun& run, Position at) {
+Status gatherRows(ProbeRun& run, Position at, Probe probe) {
   using M = Matrix<T>;
   const std::vector<T> values = numbers<T>(M::kOuters * M::kOuterPitch, 1);
   const std::vector<int32_t> order = {4, 0, 5, 2, 2, 1, 9, 3};
+  // a thread does not know where the matrix ends
+  std::vector<int32_t> inside = order;
+  for (int32_t& row : inside) row = row < M::kRows ? row : -1;
   T* const out = run.upload(std::vector<T>(kBoxRows * M::kBoxColumns, T{0x5a5a}));
-  gpu::ProbeLaunch launch{.probe = Probe::kRowBoxes};
-  launch.arguments.maps[0] = M::mapOf(run, run.upload(values), 1);
-  launch.arguments.in = reinterpret_cast<const std::byte*>(run.upload(order));
+  const T* const data = run.upload(values);
+  gpu::ProbeLaunch launch{.probe = probe};
+  launch.arguments.maps[0] = M::mapOf(run, data, 1);
+  launch.arguments.in =
+      reinterpret_cast<const std::byte*>(run.upload(probe == Probe::kRowBoxes ? order : inside));
+  launch.arguments.data = reinterpret_cast<const std::byte*>(data + M::at(at.outer, 0, at.column));
+  launch.arguments.pitch = M::kPitch * int64_t{sizeof(T)};
   launch.arguments.out = reinterpret_cast<std::byte*>(out);
   launch.arguments.column = at.column, launch.arguments.outer = at.outer;
   run.launch(launch);
@@ -178,10 +186,16 @@ Expected<std::string> probeEdges(ProbeRun& run) {
 }
 
 Expected<std::string> probeRowBoxes(ProbeRun& run) {
-  Status ok = gatherRows<uint16_t>(run, {0, 0, 1, 0});
-  if (ok) ok = gatherRows<uint16_t>(run, {32, 0, 0, 0});
-  if (ok) ok = gatherRows<uint32_t>(run, {0, 0, 1, 0});
+  Status ok = gatherRows<uint16_t>(run, {0, 0, 1, 0}, Probe::kRowBoxes);
+  if (ok) ok = gatherRows<uint16_t>(run, {32, 0, 0, 0}, Probe::kRowBoxes);
+  if (ok) ok = gatherRows<uint32_t>(run, {0, 0, 1, 0}, Probe::kRowBoxes);
   return textOf(ok, "swizzled by where they lie, 0 outside of the matrix, bf16 and fp32");
+}
+
+Expected<std::string> probeRowParts(ProbeRun& run) {
+  Status ok = gatherRows<uint16_t>(run, {0, 0, 1, 0}, Probe::kRowParts);
+  if (ok) ok = gatherRows<uint32_t>(run, {0, 0, 0, 0}, Probe::kRowParts);
+  return textOf(ok, "where they are stored, zeros where there is no row");
 }
 
 Expected<std::string> probeStores(ProbeRun& run) {
@@ -354,6 +368,7 @@ constexpr NamedProbe kProbes[] = {
     {"copies of bytes", probeBytes},
     {"edges of boxes", probeEdges},
     {"boxes of one row", probeRowBoxes},
+    {"rows by threads", probeRowParts},
     {"stores of boxes", probeStores},
     {"additions of boxes", probeAdditions},
     {"products of 64 columns", probeProductsOf<64>},

@@ -1,4 +1,4 @@
-// How long parts of the kernel take.
+// How long parts of the kernel take, and steps of it beside what they replaced (ops/gpu/timed_probes.h).
 //
 // A rate of the kernel is measured with tasks of one kind on every core, for a short and a long sum, and for
 // a number of tasks and twice that. The differences are what a stage costs, and what a task costs besides its
@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <tuple>
 
 #include "ops/gpu/make_matrix.h"
 #include "runtime/base/clock.h"
@@ -308,6 +309,43 @@ Expected<Finding> measureTurns(const CheckMachine& machine, const LadderPlan& pl
   return Finding(fmt::format("{:.0f} cycles", cycles), {{"cycles", cycles}});
 }
 
+// Gathers rows, or fences stores, as kernels do it or as they did it before.
+Expected<Finding> timeSteps(const CheckMachine& machine, gpu::Probe probe, bool isBefore) {
+  const auto on = clockedOf(machine);
+  if (!on) return on.error();
+  constexpr int kRows = 4096, kColumns = 64;
+  ProbeRun run(on->rank.backend(), machine.probes);
+  std::vector<int32_t> index(gpu::kTimedRows);
+  std::minstd_rand random(5);
+  for (int32_t& row : index) row = static_cast<int32_t>(random() % kRows);
+  const auto* const rows =
+      reinterpret_cast<const std::byte*>(run.upload(std::vector<uint16_t>(kRows * kColumns)));
+  uint64_t* const out = run.upload(std::vector<uint64_t>(1));
+  gpu::ProbeLaunch launch{.probe = probe};
+  launch.arguments.maps[0] = run.mapOf({.data = rows,
+                                        .columns = kColumns,
+                                        .rows = kRows,
+                                        .rowPitch = 2 * kColumns,
+                                        .outerPitch = 2 * kColumns * kRows,
+                                        .boxColumns = kColumns,
+                                        .boxRows = 1});
+  launch.arguments.in = reinterpret_cast<const std::byte*>(run.upload(index));
+  launch.arguments.data = rows;
+  launch.arguments.pitch = 2 * kColumns;
+  launch.arguments.out = reinterpret_cast<std::byte*>(out);
+  launch.arguments.column = isBefore ? 1 : 0;
+  double nanoseconds[2];
+  const int times = machine.probes.isModel ? 4 : 1000;
+  for (const int i : {0, 1}) {
+    launch.arguments.number = times << i;
+    run.launch(launch);
+    nanoseconds[i] = static_cast<double>(run.download(out, 1)[0]);
+  }
+  if (!run.status()) return run.status().error();
+  const double cycles = (nanoseconds[1] - nanoseconds[0]) * 1e-9 / times * on->clock;
+  return Finding(fmt::format("{:.0f} cycles", cycles), {{"cycles", cycles}});
+}
+
 }  // namespace
 
 std::vector<NamedCheck> rateChecks(const CheckMachine& machine, const LadderPlan& plan) {
@@ -319,6 +357,14 @@ std::vector<NamedCheck> rateChecks(const CheckMachine& machine, const LadderPlan
     checks.push_back({kRungOfRates,
                       areChained ? "from a signal to the end of the next task" : "turn-around of a task",
                       [&machine, plan, areChained] { return measureTurns(machine, plan, areChained); }});
+  for (const auto& [probe, isBefore, name] :
+       {std::tuple(gpu::Probe::kTimedRows, false, "gather of 128 rows by threads"),
+        std::tuple(gpu::Probe::kTimedRows, true, "gather of 128 rows by boxes of one row"),
+        std::tuple(gpu::Probe::kTimedScaledRows, true, "128 rows scaled on their way by one warp"),
+        std::tuple(gpu::Probe::kTimedFences, false, "fence of shared memory"),
+        std::tuple(gpu::Probe::kTimedFences, true, "fence of all memory")})
+    checks.push_back(
+        {kRungOfRates, name, [&machine, probe, isBefore] { return timeSteps(machine, probe, isBefore); }});
   return checks;
 }
 
