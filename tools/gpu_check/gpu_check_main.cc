@@ -38,6 +38,11 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_flag("--no-probes", arguments.noProbes, "only check the programs");
   app.add_option("--device", arguments.device, "the GPU (default: cuda, the first one)")
       ->type_name("cuda[:N]");
+  app.add_option("--blocks", arguments.plan.blocks,
+                 "numbers of blocks of a rank that must give the same bits")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N,N");
   // of numbers the last one counts, so that a script's caller can replace what the script says
   app.option_defaults()->take_last();
   app.add_option("--cases", arguments.ladder.cases, "random cases of each probe of the kernel (default: 40)")
@@ -45,11 +50,6 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->type_name("N");
   app.add_option("--seed", arguments.ladder.firstSeed, "seed of the first of these cases (default: 1)")
       ->type_name("SEED");
-  app.add_option("--blocks", arguments.plan.blocks,
-                 "numbers of blocks of a rank that must give the same bits")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N,N");
   app.add_option("--runs", arguments.plan.runs, "runs that must give the same bits (default: 200)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");

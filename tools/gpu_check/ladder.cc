@@ -47,7 +47,7 @@ std::vector<NamedCheck> ladderOf(const CheckMachine& machine, const LadderPlan& 
   std::vector<NamedCheck> checks = {{kRungOfMachine, "machine", [&machine] { return checkFacts(machine); }}};
   for (const bool ofLaunch : {true, false})
     for (const NamedProbe& probe : allProbes())
-      if (probe.isOfLaunch == ofLaunch)
+      if (probe.isOfLaunch == ofLaunch && !(probe.isForGpus && machine.probes.isModel))
         checks.push_back({ofLaunch ? kRungOfLaunch : kRungOfProbes, probe.name,
                           [&machine, &probe] { return checkProbe(machine, probe); }});
   for (auto&& more : {caseChecks(machine, plan), rateChecks(machine, plan)})

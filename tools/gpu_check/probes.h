@@ -15,6 +15,7 @@ struct NamedProbe {
   const char* name;
   ProbeBody body;
   bool isOfLaunch = false;  // without which nothing else can run
+  bool isForGpus = false;   // of what kernels do not do any more, and the model refuses
 };
 // What could hang or end the process where it is wrong comes last.
 std::span<const NamedProbe> allProbes();
