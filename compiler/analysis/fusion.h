@@ -18,7 +18,7 @@ enum class FusionRole : uint8_t {
   kWeightGrad = 1,      // reads a, b, perhaps a row scale
   kActivation = 2,      // reads gate_up
   kActivationGrad = 3,  // reads act_grad, gate_up, perhaps weights
-  kScale = 4,           // reads a value
+  kScale = 4,           // reads a value, multiplies it by one number
   kOther = 5,
   kBiasedGmm = 6,  // a gmm that adds a bias after its factor: its result cannot take another factor
 };

@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kGraphPhases[] = {
-    "import",      "quantize-weights",  "round-products", "differentiate", "scale-factors",
+    "import",      "quantize-weights",  "round-products", "differentiate", "weight-rows",     "scale-factors",
     "encode-kept", "encode-dispatched", "fuse",           "quantize-rows", "propagate-splits"};
 
 }  // namespace
@@ -42,6 +42,8 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
     round.floor = options.exponent == "floor";
     round.hybrid = options.fp8Format == "hybrid";
     manager.addPass(createRoundProducts(round));
+  } else if (phase == "weight-rows") {
+    manager.addPass(createWeightRows());
   } else if (phase == "scale-factors" && options.precision == "fp8") {
     manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed", .outputs = options.amaxes}));
   } else if (phase == "encode-kept" && options.trainable && options.keptAs == "codes") {

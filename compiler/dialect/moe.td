@@ -284,18 +284,32 @@ def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> 
   let assemblyFormat = "$node $kind `(` $gate_up `)` (`limit` $limit^)?" # tail;
 }
 
-def Moe_ActivationGradOp : Moe_Node<"activation_grad"> {
+// A node that gives the gradient of an activation and perhaps `more` about its rows.
+class Moe_GradientNode<string mnemonic, list<Trait> traits = []> : Moe_Node<mnemonic, traits> {
+  dag gradients = (outs Moe_Tensor:$gate_up_grad, Variadic<Moe_Tensor>:$more);
+  let extraClassDeclaration = [{
+    // [R], or null: the dot product of `act_grad` and the activation.
+    ::mlir::Value getRowWeightGrad() {
+      return getMore().size() > (getGivesAct() ? 1 : 0) ? getMore().front() : ::mlir::Value();
+    }
+    // [R,I], or null: the activation, rounded to bf16, times the row's weight.
+    ::mlir::Value getWeightedAct() { return getGivesAct() ? getMore().back() : ::mlir::Value(); }
+  }];
+}
+
+def Moe_ActivationGradOp : Moe_GradientNode<"activation_grad"> {
   let summary = "gradient of the activation, times the row's weight, and the gradient of that weight";
   let description = [{
     `act_grad` [R,I] is the gradient of the activation before the row's weight [R] was applied. Missing weights
-    count as 1. The second result [R], on request, is the dot product of `act_grad` and the activation. All of these may
-    be of tokens instead.
+    count as 1. A second result [R], on request, is the dot product of `act_grad` and the activation. With `gives_act`, the
+    last result [R,I] is the activation, rounded to bf16, times the row's weight. All of these may be of tokens instead.
   }];
   let arguments = !con((ins Moe_Tensor:$act_grad, Moe_Tensor:$gate_up, Optional<Moe_Tensor>:$row_weights,
-                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit), nodeAttrs);
-  let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
+                            Moe_ActivationKindAttr:$kind, OptionalAttr<F32Attr>:$limit, UnitAttr:$gives_act), nodeAttrs);
+  let results = gradients;
   let assemblyFormat =
-      "$node $kind `(` $act_grad `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? (`limit` $limit^)?" # tail;
+      "$node $kind `(` $act_grad `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? (`limit` $limit^)? "
+      "(`gives_act` $gives_act^)?" # tail;
 }
 
 def Moe_CombineOp : Moe_Differentiable<"combine", [AttrSizedOperandSegments]> {
@@ -320,9 +334,12 @@ def Moe_AddOp : Moe_Differentiable<"add"> {
 
 def Moe_ScaleOp : Moe_Differentiable<"scale"> {
   let summary = "alpha times rows [R,N] or tokens [T,N], bf16 or f32; alpha is finite and not 0";
-  let arguments = !con((ins Moe_Tensor:$value, F32Attr:$alpha), nodeAttrs);
+  let description = [{
+    With `weights` [R], or [T] of tokens, each row is also multiplied by its weight, before it is rounded once.
+  }];
+  let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$row_weights, F32Attr:$alpha), nodeAttrs);
   let results = (outs Moe_Tensor:$scaled);
-  let assemblyFormat = "$node `(` $value `)` `by` $alpha" # tail;
+  let assemblyFormat = "$node `(` $value `)` (`weights` `(` $row_weights^ `)`)? `by` $alpha" # tail;
 }
 
 def Moe_QuantizeOp : Moe_Node<"quantize"> {
@@ -358,7 +375,7 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]>
                        "(`alpha` $alpha^)? (`limit` $limit^)?" # tail;
 }
 
-def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad", [AttrSizedOperandSegments]> {
+def Moe_GmmActivationGradOp : Moe_GradientNode<"gmm_activation_grad", [AttrSizedOperandSegments]> {
   let summary = "a gmm and the activation_grad that reads its product as act_grad, which is not kept";
   let description = [{
     On rows or tokens, as moe.gmm. The product is rounded as if it were stored, so the results are those of the two
@@ -368,10 +385,11 @@ def Moe_GmmActivationGradOp : Moe_Node<"gmm_activation_grad", [AttrSizedOperandS
                             Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,
                             Optional<Moe_Tensor>:$weight_scale, Optional<Moe_Tensor>:$weight_zero),
                        amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
-                                    OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
-  let results = (outs Moe_Tensor:$gate_up_grad, Optional<Moe_Tensor>:$row_weight_grad);
+                                    OptionalAttr<F32Attr>:$limit, UnitAttr:$gives_act), roundings, nodeAttrs);
+  let results = gradients;
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? " # scales #
-                       "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)?" # tail;
+                       "(`transpose` $transpose^)? (`alpha` $alpha^)? (`limit` $limit^)? "
+                       "(`gives_act` $gives_act^)?" # tail;
 }
 
 #endif  // SLUICE_COMPILER_DIALECT_MOE_TD

@@ -176,13 +176,14 @@ LogicalResult AddOp::buildGradients(GradientBuilder& gradients) {
 }
 
 LogicalResult ScaleOp::buildGradients(GradientBuilder& gradients) {
+  if (getRowWeights()) return nodeError(*this) << " has weights of rows, for which there is no derivative";
   Gradient value = *gradients.find(getScaled());
   if (!gradients.needs(getValue()) && !value.wantsDot) return success();
   const std::string node = nameOf(getValue()) + "_grad";
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   addAlpha(attributes, gradients.builder(), getAlphaAttr());
   mlir::Operation* op = gradients.create(
-      *this, "scale", node, {value.value},
+      *this, "scale", node, {value.value, {}},
       {{isOfCaller(getValue()) ? gradientName(getValue()) : node + "_y", getValue().getType()}}, attributes);
   value.value = op->getResult(0);
   return gradients.add(*this, getValue(), value);

@@ -176,7 +176,7 @@ Value GradientBuilder::ownedAs(NodeOp reader, Value value, const std::string& na
     return value;
   }
   const auto one = builder_.getNamedAttr("alpha", builder_.getF32FloatAttr(1));
-  return create(reader, "scale", name + "_copy", {value}, {{name, value.getType()}}, one)->getResult(0);
+  return create(reader, "scale", name + "_copy", {value, {}}, {{name, value.getType()}}, one)->getResult(0);
 }
 
 void GradientBuilder::rename(Value value, StringRef name) {

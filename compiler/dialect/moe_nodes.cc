@@ -204,6 +204,22 @@ void checkBias(ShapeChecker& checker, Op op, StringRef columns, mlir::Type eleme
   if (op.getBias()) checker.check("bias", op.getBias(), perExpert(extentOf(op.getRows()), columns), element);
 }
 
+// What a gradient of an activation gives besides the first result.
+template <class Op>
+LogicalResult checkMore(Op op) {
+  const size_t least = op.getGivesAct() ? 1 : 0, more = op.getMore().size();
+  if (more == least || more == least + 1) return success();
+  return nodeError(op) << " has " << more + 1 << " results, expected " << least + 1 << " or " << least + 2
+                       << (op.getGivesAct() ? " with gives_act" : "");
+}
+
+template <class Op>
+void checkGradients(ShapeChecker& checker, Op op, StringRef extent) {
+  checker.check("gate_up_grad", op.getGateUpGrad(), {extent, inputsOf(op.getKind())}, bf16(op));
+  if (op.getRowWeightGrad()) checker.check("row weight grad", op.getRowWeightGrad(), {extent}, f32(op));
+  if (op.getWeightedAct()) checker.check("weighted act", op.getWeightedAct(), {extent, "I"}, bf16(op));
+}
+
 // Without ids every token goes to every expert.
 LogicalResult checkEveryExpert(RouteOp route) {
   auto graph = route->getParentOfType<GraphOp>();
@@ -366,14 +382,13 @@ LogicalResult ActivationOp::verify() {
 }
 
 LogicalResult ActivationGradOp::verify() {
-  if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
+  if (failed(checkLimit(*this, getKind(), getLimit())) || failed(checkMore(*this))) return failure();
   const StringRef extent = extentOf(getActGrad());
   ShapeChecker checker(*this);
   checker.check("act_grad", getActGrad(), {extent, "I"}, bf16(*this));
   checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  checker.check("gate_up_grad", getGateUpGrad(), {extent, inputsOf(getKind())}, bf16(*this));
-  if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
+  checkGradients(checker, *this, extent);
   return checker.result();
 }
 
@@ -403,6 +418,7 @@ LogicalResult ScaleOp::verify() {
   const StringRef extent = extentOf(getValue());
   ShapeChecker checker(*this);
   checker.check("value", getValue(), {extent, "N"}, {bf16(*this), f32(*this)});
+  if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
   return checker.check("scaled", getScaled(), {extent, "N"}, elementOf(getValue())).result();
 }
 
@@ -434,15 +450,15 @@ LogicalResult GmmActivationOp::verify() {
 }
 
 LogicalResult GmmActivationGradOp::verify() {
-  if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())))
+  if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())) ||
+      failed(checkMore(*this)))
     return failure();
   const StringRef extent = extentOf(getRows());
   ShapeChecker checker(*this);
   checkFactors(checker, *this, "I");
   checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  checker.check("gate_up_grad", getGateUpGrad(), {extent, inputsOf(getKind())}, bf16(*this));
-  if (getRowWeightGrad()) checker.check("row weight grad", getRowWeightGrad(), {extent}, f32(*this));
+  checkGradients(checker, *this, extent);
   return failed(checker.result()) ? failure() : checkFactorForms(*this);
 }
 

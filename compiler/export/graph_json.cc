@@ -127,7 +127,7 @@ class GraphPrinter {
     json["op"] = word;
     addAttributes(op, json);
     json["inputs"] = portsJson(schema->inputs, operandsOf(op));
-    json["outputs"] = portsJson(schema->outputs, {op->result_begin(), op->result_end()});
+    json["outputs"] = portsJson(schema->outputs, resultsOf(op, schema->outputs));
     if (const moe::SplitAttr split = op.getSplitAttr())
       json["split"] = {{"space", moe::stringifySplitSpace(split.getSpace()).str()},
                        {"size", split.getSize()}};
@@ -142,6 +142,15 @@ class GraphPrinter {
     auto next = op->operand_begin();
     for (const int32_t count : segments.asArrayRef()) operands.push_back(count > 0 ? *next++ : mlir::Value());
     return operands;
+  }
+
+  // Likewise. Only the last result may come after an absent one.
+  static std::vector<mlir::Value> resultsOf(moe::NodeOp op, std::span<const OpPort> ports) {
+    std::vector<mlir::Value> results(op->result_begin(), op->result_end());
+    const std::string_view givenBy = ports.back().givenBy;
+    if (!givenBy.empty() && op->hasAttr(givenBy))
+      results.insert(results.end() - 1, ports.size() - results.size(), {});
+    return results;
   }
 
   static void addAttributes(moe::NodeOp op, Json& json) {

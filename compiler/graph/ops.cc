@@ -50,7 +50,8 @@ constexpr OpPort kActivationIn[] = {{"gate_up"}};
 constexpr OpPort kActivationOut[] = {{"act"}};
 
 constexpr OpPort kActivationGradIn[] = {{"act_grad"}, {"gate_up"}, {"row_weights", false}};
-constexpr OpPort kActivationGradOut[] = {{"gate_up_grad"}, {"row_weight_grad", false}};
+constexpr OpPort kActivationGradOut[] = {
+    {"gate_up_grad"}, {"row_weight_grad", false}, {"weighted_act", false, false, "gives_act"}};
 
 constexpr OpPort kCombineIn[] = {{"rows"}, kRouting, {"weights", false}, {"scalars", false}, {"bias", false}};
 constexpr OpPort kCombineOut[] = {{"tokens"}, {"token_scalars", false}};
@@ -58,7 +59,7 @@ constexpr OpPort kCombineOut[] = {{"tokens"}, {"token_scalars", false}};
 constexpr OpPort kAddIn[] = {{"a"}, {"b"}};
 constexpr OpPort kAddOut[] = {{"sum"}};
 
-constexpr OpPort kScaleIn[] = {{"value"}};
+constexpr OpPort kScaleIn[] = {{"value"}, {"row_weights", false}};
 constexpr OpPort kScaleOut[] = {{"scaled"}};
 
 constexpr OpPort kQuantizeIn[] = {{"value"}, {"column_scale", false}};

@@ -269,7 +269,7 @@ class EntryReader {
         r_.errors.fail(value->pos, fmt::format("'{}' of the {} is '{}', which is {}, expected {}", port.name,
                                                what, value->text, port.routing ? "a tensor" : "a routing",
                                                port.routing ? "a routing" : "a tensor"));
-      visit(value, tensor);
+      visit(port, value, tensor);
     }
     for (const JsonValue& item : object.items) {
       if (std::ranges::find(ports, item.key, &OpPort::name) != ports.end()) continue;
@@ -304,7 +304,7 @@ class EntryReader {
   void readOperands(Fields& fields, const OpSchema& schema, const std::string& node,
                     mlir::OperationState& state) {
     llvm::SmallVector<int32_t> segments;
-    const auto visit = [&](const JsonValue* use, const Reading::Tensor* tensor) {
+    const auto visit = [&](const OpPort&, const JsonValue* use, const Reading::Tensor* tensor) {
       segments.push_back(tensor != nullptr ? 1 : 0);
       if (tensor == nullptr) return;
       r_.used.insert(use->text);
@@ -324,10 +324,11 @@ class EntryReader {
 
   std::vector<std::string> readResults(Fields& fields, const OpSchema& schema, mlir::OperationState& state) {
     std::vector<std::string> names;
-    const auto visit = [&](const JsonValue* use, const Reading::Tensor* tensor) {
+    const auto visit = [&](const OpPort& port, const JsonValue* use, const Reading::Tensor* tensor) {
       if (tensor == nullptr) return;
       state.addTypes(tensor->type);
       names.push_back(use->text);
+      if (!port.givenBy.empty()) state.addAttribute(port.givenBy, r_.builder.getUnitAttr());
     };
     readPorts(fields.require("outputs", JsonKind::kObject), schema.outputs, "outputs of " + fields.what(),
               visit);

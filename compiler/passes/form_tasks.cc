@@ -128,7 +128,7 @@ class EntryFormer {
           family(node, "", OpKind::kActivationGrad, spaceOf(node, op.getActGrad()),
                  withActivation(op, {.n = columns(op.getActGrad())}),
                  {of(op.getActGrad()), of(op.getGateUp()), of(op.getRowWeights())},
-                 {of(op.getGateUpGrad()), of(op.getRowWeightGrad())});
+                 {of(op.getGateUpGrad()), of(op.getRowWeightGrad()), of(op.getWeightedAct())});
         })
         .Case([&](moe::CombineOp op) { addCombine(node, op); })
         .Case([&](moe::AddOp op) {
@@ -137,8 +137,8 @@ class EntryFormer {
         })
         .Case([&](moe::ScaleOp op) {
           family(node, "", OpKind::kScale, spaceOf(node, op.getScaled()),
-                 {.n = columns(op.getScaled()), .alpha = alphaOf(op.getAlpha())}, {of(op.getValue())},
-                 {of(op.getScaled())});
+                 {.n = columns(op.getScaled()), .alpha = alphaOf(op.getAlpha())},
+                 {of(op.getValue()), of(op.getRowWeights())}, {of(op.getScaled())});
         })
         .Case([&](moe::QuantizeOp op) {
           family(node, "", OpKind::kQuantize, spaceOf(node, op.getCodes()), {.n = columns(op.getCodes())},
@@ -159,7 +159,7 @@ class EntryFormer {
                  {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights()),
                   of(op.getRowScale()), of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()),
                   of(op.getWeightAmax())},
-                 {of(op.getGateUpGrad()), of(op.getRowWeightGrad())});
+                 {of(op.getGateUpGrad()), of(op.getRowWeightGrad()), of(op.getWeightedAct())});
         });
   }
 

@@ -21,7 +21,8 @@ FusionRole roleOf(Operation* op) {
   if (llvm::isa<moe::GmmWeightGradOp>(op)) return FusionRole::kWeightGrad;
   if (llvm::isa<moe::ActivationOp>(op)) return FusionRole::kActivation;
   if (llvm::isa<moe::ActivationGradOp>(op)) return FusionRole::kActivationGrad;
-  return llvm::isa<moe::ScaleOp>(op) ? FusionRole::kScale : FusionRole::kOther;
+  auto scale = llvm::dyn_cast<moe::ScaleOp>(op);
+  return scale && !scale.getRowWeights() ? FusionRole::kScale : FusionRole::kOther;
 }
 
 float nodeAlpha(Operation* op) {
@@ -114,12 +115,11 @@ class EntryFuser {
   void fuse(moe::GmmOp gmm, moe::ActivationGradOp grad) {
     if (!agree(gmm, grad)) return;
     builder_.setInsertionPoint(grad);
-    const Value ofWeights = grad.getRowWeightGrad();
     auto fused = builder_.create<moe::GmmActivationGradOp>(
-        locationOf(gmm, grad), grad.getGateUpGrad().getType(), ofWeights ? ofWeights.getType() : mlir::Type(),
-        gmm.getRows(), gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getRowScale(),
-        gmm.getWeightScale(), gmm.getWeightZero(), gmm.getRowAmax(), gmm.getWeightAmax(),
-        gmm.getTransposeAttr(), gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(),
+        locationOf(gmm, grad), grad.getGateUpGrad().getType(), grad.getMore().getTypes(), gmm.getRows(),
+        gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getRowScale(), gmm.getWeightScale(),
+        gmm.getWeightZero(), gmm.getRowAmax(), gmm.getWeightAmax(), gmm.getTransposeAttr(),
+        gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(), grad.getGivesActAttr(),
         gmm.getRoundAAttr(), gmm.getRoundBAttr(), nameOf(gmm, grad), grad.getTensorsAttr(),
         splitOf(gmm, grad));
     grad.replaceAllUsesWith(fused);

@@ -74,6 +74,17 @@ def RoundProducts : Pass<"round-products", "::mlir::ModuleOp"> {
   ];
 }
 
+def WeightRows : Pass<"weight-rows", "::mlir::ModuleOp"> {
+  let summary = "weights rows of weight gradients where they are written";
+  let description = [{
+    Before: a moe.graph whose backward is derived or given. After: no moe.gmm_weight_grad has a row scale, except those that
+    round a factor. Instead a factor has been multiplied by it: an activation by the moe.activation_grad of the same gate_up and
+    weights, which gives it as `gives_act`; other rows by a moe.scale. An activation that nothing else reads is not kept or
+    computed again. A gradient keeps its bits if `a` is the factor that is multiplied; else the other factor is now
+    the one that is rounded. Test: tests/compiler/passes/weight_rows.mlir.
+  }];
+}
+
 def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
   let summary = "gives products the amaxes by which they round their factors";
   let description = [{

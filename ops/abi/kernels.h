@@ -200,6 +200,7 @@ struct ActivationArgs {
 //   gateUpGrad[r, i]                = w * d * (d act / d gate)
 //   gateUpGrad[r, upGradColumn + i] = w * d * (d act / d up), unless the kind has no gate
 //   rowWeightGrad[r]                = sum over i of d * act[r, i]
+//   weightedAct[r, i]               = w * act[r, i], where act is rounded to bf16 as if it were stored
 struct ActivationGradArgs {
   const BFloat16* actGrad;
   int64_t ldActGrad;
@@ -212,9 +213,10 @@ struct ActivationGradArgs {
   int32_t rows;
   int32_t inter;
   ActivationKind kind = ActivationKind::kSwiglu;
-  float limit = 0;           // kSwigluClamp only
-  int32_t upColumn = 0;      // of gateUp; as in ActivationArgs
-  int32_t upGradColumn = 0;  // of gateUpGrad
+  float limit = 0;                                  // kSwigluClamp only
+  int32_t upColumn = 0;                             // of gateUp; as in ActivationArgs
+  int32_t upGradColumn = 0;                         // of gateUpGrad
+  Result weightedAct = {nullptr, 0, DType::kBF16};  // without data: none
 };
 
 // c[r, j] = a[r, j] + b[r, j], added in fp32 and rounded once. c may be a or b.
@@ -229,8 +231,8 @@ struct AddArgs {
   int32_t n;
 };
 
-// c[r, j] = alpha * a[r, j], multiplied in fp32 and rounded once; with an alpha of 1 the bits of a. c may be
-// a.
+// c[r, j] = (alpha * rowWeight[r]) * a[r, j], both products in fp32, rounded once to the type; with an alpha
+// of 1 and without weights the bits of a. c may be a.
 template <class T>
 struct ScaleOf {
   const T* a;
@@ -240,6 +242,7 @@ struct ScaleOf {
   int32_t rows;
   int32_t n;
   float alpha;
+  const float* rowWeight = nullptr;  // [rows], or null for 1
 };
 using ScaleArgs = ScaleOf<BFloat16>;
 using ScaleF32Args = ScaleOf<float>;

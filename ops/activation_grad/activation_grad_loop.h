@@ -16,10 +16,12 @@ void activationGradBy(const ActivationGradArgs& args, const Function function) {
   using F = typename V::F;
   const int32_t upColumn = upColumnOf(args.kind, args.upColumn, args.inter);
   const int32_t upGradColumn = upColumnOf(args.kind, args.upGradColumn, args.inter);
+  auto* const allWeighted = static_cast<BFloat16*>(args.weightedAct.data);
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
     const BFloat16* const actGrad = args.actGrad + r * args.ldActGrad;
     BFloat16* const gateGrad = args.gateUpGrad + r * args.ldGateUpGrad;
+    BFloat16* const weightedAct = allWeighted == nullptr ? nullptr : allWeighted + r * args.weightedAct.ld;
     const F weight = V::set(args.rowWeight == nullptr ? 1.0f : args.rowWeight[r]);
     F rowSum = V::set(0.0f);
     for (int32_t i = 0; i < args.inter; i += V::kWidth) {
@@ -32,6 +34,10 @@ void activationGradBy(const ActivationGradArgs& args, const Function function) {
       if (kGated)
         V::store(gateGrad + upGradColumn + i, function.passUp(up, V::mul(weighted, point.f)), count);
       rowSum = V::mulAdd(V::mul(d, point.f), point.u, rowSum);
+      if (weightedAct != nullptr) {  // rounded twice
+        V::store(weightedAct + i, V::mul(point.f, point.u), count);
+        V::store(weightedAct + i, V::mul(weight, V::load(weightedAct + i, count)), count);
+      }
     }
     if (args.rowWeightGrad != nullptr) args.rowWeightGrad[r] = V::sum(rowSum);
   }

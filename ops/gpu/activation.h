@@ -95,7 +95,8 @@ SLUICE_DEVICE ElementGrad gradAt(const Function& function, float gate, float up,
   return {weighted * point.u * point.fSlope, function.passUp(up, weighted * point.f), point.f * point.u};
 }
 
-// Replaces pairs of gate and up by their gradients, and pairs of the gradient of act by act.
+// Replaces pairs of gate and up by their gradients, and pairs of the gradient of act by act, which is
+// weighted as it would be read after it was stored.
 template <class Shape, bool kHasGate>
 SLUICE_DEVICE void differentiate(const Product* product, Pairs& gate, Pairs& up, Pairs& act,
                                  RowWeights* weights) {
@@ -113,7 +114,8 @@ SLUICE_DEVICE void differentiate(const Product* product, Pairs& gate, Pairs& up,
                                             secondBf16(act[i]), weight, rowSum);
           gate[i] = packBf16(first.gate, second.gate);
           if constexpr (kHasGate) up[i] = packBf16(first.up, second.up);
-          act[i] = packBf16(first.act, second.act);
+          const uint32_t stored = packBf16(first.act, second.act);
+          act[i] = packBf16(weight * firstBf16(stored), weight * secondBf16(stored));
         }
       }
     };
@@ -157,7 +159,7 @@ SLUICE_DEVICE void storeActivationGradBy(const Product* product, const NearMatri
                                          ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
   const NearMatrix* const out = &matrices[kOut];
   const NearMatrix* const gateUp = &matrices[kGateUp];
-  const bool storesAct = load(&product->act) != kNoMatrix;
+  const bool storesWeighted = load(&product->weightedAct) != kNoMatrix;
   const int firstColumn = load(&product->firstColumn), inter = load(&out->columns) / (kHasGate ? 2 : 1);
   const int endColumn = load(&product->endColumn);
   const GroupRows rows = groupRows(product);
@@ -177,7 +179,7 @@ SLUICE_DEVICE void storeActivationGradBy(const Product* product, const NearMatri
     stageRows(&staging, out, rows, gateColumns, gate);
     if constexpr (kHasGate) stageRows(&staging, out, rows, upColumns, up);
     // computed in any case: else f of all elements would stay in registers until here
-    if (storesAct) stageRows(&staging, &matrices[kAct], rows, gateColumns, act);
+    if (storesWeighted) stageRows(&staging, &matrices[kWeightedAct], rows, gateColumns, act);
   }
   storeRowWeightGrads(product, rows, weights);
   endStores();

@@ -51,7 +51,7 @@ SLUICE_DEVICE float gradOfPart(const RowWork* work, const Function& function, bo
   const int columns = load(&work->columns);
   const Part actGrad = loadPart<Bf16>(inRow(work, 0, row), piece, columns);
   const GatePart in = loadGatePart(inRow(work, 1, row), piece, columns, hasUp);
-  Values<Bf16> gateGrad, upGrad;
+  Values<Bf16> gateGrad, upGrad, act;
   float sum = 0;
   SLUICE_UNROLL
   for (int n = 0; n < Bf16::kCount; ++n) {
@@ -60,6 +60,13 @@ SLUICE_DEVICE float gradOfPart(const RowWork* work, const Function& function, bo
     gateGrad[n] = weighted * point.u * point.fSlope;
     upGrad[n] = function.passUp(in.upAt(n), weighted * point.f);
     sum += d * point.f * point.u;
+    act[n] = point.f * point.u;
+  }
+  if (load(&work->out[2]) != nullptr) {  // rounded as if it were stored, then weighted
+    const Part stored = Bf16::partOf(act);
+    SLUICE_UNROLL
+    for (int n = 0; n < Bf16::kCount; ++n) act[n] = weight * Bf16::valueOf(stored, n);
+    storePart<Bf16>(outRow(work, 2, row), piece, columns, Bf16::partOf(act));
   }
   std::byte* const out = outRow(work, 0, row);
   storePart<Bf16>(out, piece, columns, Bf16::partOf(gateGrad));

@@ -41,8 +41,8 @@ struct Product {
       endColumn;  // of out; with an activation of act. Columns that a tile has beyond are not stored
   int32_t k;
   ProductKind kind = ProductKind::kPlain;
-  uint16_t gateUp = kNoMatrix;  // kActivation: stored, if given; kActivationGrad: read
-  uint16_t act = kNoMatrix;     // kActivationGrad: stored again, if given
+  uint16_t gateUp = kNoMatrix;       // kActivation: stored, if given; kActivationGrad: read
+  uint16_t weightedAct = kNoMatrix;  // kActivationGrad: act times rowWeight, stored if given
   // Gathered rows: row i of the task, i from 0 on, is row rowIndex[firstRow + i] / divisor of `a`, or 0 where
   // the index is below 0; the map of `a` is then not used. Null: none.
   const int32_t* rowIndex = nullptr;
@@ -54,7 +54,7 @@ struct Product {
   ActivationKind activation = ActivationKind::kSwiglu;
   float limit = 0;  // of an activation that has one
   // Of kActivationGrad, by absolute row; null: none. The weight multiplies the gradient of act where that
-  // goes on to gate_up; act itself is not weighted. Its gradient is the sum over all columns of act of act's
+  // goes on to gate_up, and weightedAct. Its gradient is the sum over all columns of act of act's
   // gradient times act. Of products of one row's tiles, which are in one lane, all but the first add to it.
   const float* rowWeight = nullptr;
   float* rowWeightGrad = nullptr;

@@ -27,11 +27,12 @@ enum class RowOp : uint8_t {
   kWeightedSum = 0,  // rows (from row 0 on), weights or null, bias or null -> rows
   kScalarSum = 1,    // floats (from the first on) -> floats [rows, topK]
   kAdd = 2,          // rows, rows -> rows
-  kScale = 3,        // rows -> rows
+  kScale = 3,        // rows, weights of rows or null -> rows
   kColumnSum = 4,    // rows, scales or null -> one row
   kRowDot = 5,       // rows, a vector, addends or null -> floats
   kActivation = 6,   // gate_up -> act
-  // gradient of act, gate_up, weights of rows or null -> that of gate_up, that of the weights or null
+  // gradient of act, gate_up, weights of rows or null -> that of gate_up, that of the weights or null, act
+  // times the weights or null
   kActivationGrad = 7,
 };
 
@@ -45,8 +46,8 @@ struct RowWork {
   bool accumulates;  // kColumnSum
   const std::byte* in[3];
   int64_t inPitch[3];
-  std::byte* out[2];
-  int64_t outPitch[2];
+  std::byte* out[3];
+  int64_t outPitch[3];
   const int32_t* position;  // [rows, topK], of the sums of a combine; -1: none
   int32_t rows;
   int32_t columns;  // with an activation those of act

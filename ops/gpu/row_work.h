@@ -118,12 +118,14 @@ SLUICE_DEVICE void addRows(const RowWork* work) {
 template <class Number>
 SLUICE_DEVICE void scaleRows(const RowWork* work) {
   const float alpha = load(&work->alpha);
-  forParts<Number>(work, [work, alpha](int row, int piece, int columns) {
+  const std::byte* const weights = load(&work->in[1]);
+  forParts<Number>(work, [work, alpha, weights](int row, int piece, int columns) {
     Part raw = loadPart<Number>(inRow(work, 0, row), piece, columns);
-    if (alpha != 1) {  // else bits pass unchanged and need not be numbers
+    if (alpha != 1 || weights != nullptr) {  // else bits pass unchanged and need not be numbers
+      const float factor = alpha * floatAt(weights, row, 1);
       Values<Number> scaled;
       SLUICE_UNROLL
-      for (int n = 0; n < Number::kCount; ++n) scaled[n] = alpha * Number::valueOf(raw, n);
+      for (int n = 0; n < Number::kCount; ++n) scaled[n] = factor * Number::valueOf(raw, n);
       raw = Number::partOf(scaled);
     }
     storePart<Number>(outRow(work, 0, row), piece, columns, raw);

@@ -11,7 +11,7 @@
 namespace sluice::gpu {
 
 // What a matrix is for in a task.
-enum Use : int { kA = 0, kFactor = 1, kOut = 2, kGateUp = 3, kAct = 4 };
+enum Use : int { kA = 0, kFactor = 1, kOut = 2, kGateUp = 3, kWeightedAct = 4 };
 inline constexpr int kUses = 5;
 
 struct NearMatrix : MatrixHead {
@@ -62,8 +62,8 @@ SLUICE_DEVICE uint16_t matrixFor(const TaskRecord* record, int use) {
       return load(isProduct ? &product->out : &grad->out);
     case kGateUp:
       return isProduct ? load(&product->gateUp) : kNoMatrix;
-    case kAct:
-      return isProduct ? load(&product->act) : kNoMatrix;
+    case kWeightedAct:
+      return isProduct ? load(&product->weightedAct) : kNoMatrix;
     default:
       return kNoMatrix;
   }

@@ -1,4 +1,4 @@
-// What a matrix times a number means, in double and plain loops.
+// What a matrix times a number, or one per row, means, in double and plain loops.
 #pragma once
 
 #include "ops/abi/kernels.h"

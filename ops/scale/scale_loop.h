@@ -1,5 +1,5 @@
-// The loop of a matrix times a number over any Vector (ops/cpu/vector_*.h). Internal linkage:
-// see ops/cpu/blocked_product.h.
+// The loop of a matrix times a number, or one per row, over any Vector (ops/cpu/vector_*.h). Internal
+// linkage: see ops/cpu/blocked_product.h.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,18 @@ namespace {
 
 template <class V, class T>
 void scaleLoop(const ScaleOf<T>& args) {
-  const typename V::F alpha = V::set(args.alpha);
   for (int32_t r = 0; r < args.rows; ++r) {
     const T* const a = args.a + r * args.lda;
     T* const c = args.c + r * args.ldc;
-    if (args.alpha == 1.0f) {  // bits pass unchanged and need not be numbers
+    if (args.alpha == 1.0f && args.rowWeight == nullptr) {  // bits pass unchanged and need not be numbers
       std::copy_n(a, args.n, c);
       continue;
     }
+    const typename V::F factor =
+        V::set(args.rowWeight == nullptr ? args.alpha : args.alpha * args.rowWeight[r]);
     for (int32_t j = 0; j < args.n; j += V::kWidth) {
       const int32_t count = args.n - j < V::kWidth ? args.n - j : V::kWidth;
-      V::store(c + j, V::mul(alpha, V::load(a + j, count)), count);
+      V::store(c + j, V::mul(factor, V::load(a + j, count)), count);
     }
   }
 }

@@ -129,14 +129,14 @@ double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double
 
 namespace {
 
-double vectorSeconds(VectorWork work, double elements, int32_t summands, const VectorRates& rates) {
-  switch (work) {
+double vectorSeconds(const Family& family, double elements, const VectorRates& rates) {
+  switch (infoOf(family.op).vector) {
     case VectorWork::kNone:
       return 0;
     case VectorWork::kActivation:
       return elements / rates.activation;
     case VectorWork::kActivationGrad:
-      return elements / rates.activationGrad;
+      return elements / rates.activationGrad + (has(family.writes, 2) ? elements / rates.copy : 0);
     case VectorWork::kScale:
     case VectorWork::kQuantize:
     case VectorWork::kEncode:
@@ -144,7 +144,7 @@ double vectorSeconds(VectorWork work, double elements, int32_t summands, const V
     case VectorWork::kAdd:
       return 2 * elements / rates.sum;
     case VectorWork::kWeightedSum:
-      return elements * std::max(1, summands) / rates.sum;
+      return elements * std::max(1, family.tiling.k) / rates.sum;
     case VectorWork::kColumnSum:
     case VectorWork::kAmax:
     case VectorWork::kRowDot:
@@ -182,7 +182,7 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
     traffic.read = rows * columns * family.tiling.k * elementBytes(program, family);
   // rates are of bf16, and what an element takes is in proportion to its bytes
   const double elements = rows * columns * elementBytes(program, family) / kBf16;
-  cost.vector = vectorSeconds(op.vector, elements, family.tiling.k, all.vector);
+  cost.vector = vectorSeconds(family, elements, all.vector);
   cost.read = traffic.read;
   cost.written = traffic.written;
   const double reading =

@@ -270,20 +270,22 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
   BFloat16* const actGrad = product.inScratch();
   forParts(product.range(), [&](int64_t row, int32_t rows) {
     product.multiply(row, rows, {actGrad, width});
-    step.kernels().activationGrad({.actGrad = actGrad,
-                                   .ldActGrad = width,
-                                   .gateUp = elements<BFloat16>(gateUp, row) + column,
-                                   .ldGateUp = leading<BFloat16>(gateUp),
-                                   .rowWeight = optionalFloats(step, operandAt(family.reads, 3), row),
-                                   .gateUpGrad = elements<BFloat16>(out, row) + column,
-                                   .ldGateUpGrad = leading<BFloat16>(out),
-                                   .rowWeightGrad = optionalFloats(step, operandAt(family.writes, 1), row),
-                                   .rows = rows,
-                                   .inter = width,
-                                   .kind = tiling.activation,
-                                   .limit = toFloat(tiling.limit),
-                                   .upColumn = tiling.n,
-                                   .upGradColumn = tiling.n});
+    step.kernels().activationGrad(
+        {.actGrad = actGrad,
+         .ldActGrad = width,
+         .gateUp = elements<BFloat16>(gateUp, row) + column,
+         .ldGateUp = leading<BFloat16>(gateUp),
+         .rowWeight = optionalFloats(step, operandAt(family.reads, 3), row),
+         .gateUpGrad = elements<BFloat16>(out, row) + column,
+         .ldGateUpGrad = leading<BFloat16>(out),
+         .rowWeightGrad = optionalFloats(step, operandAt(family.writes, 1), row),
+         .rows = rows,
+         .inter = width,
+         .kind = tiling.activation,
+         .limit = toFloat(tiling.limit),
+         .upColumn = tiling.n,
+         .upGradColumn = tiling.n,
+         .weightedAct = optionalResultAt(step, operandAt(family.writes, 2), row, column)});
   });
 }
 

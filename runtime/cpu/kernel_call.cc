@@ -124,7 +124,8 @@ void activationGrad(const CpuStep& step, const Family& family, const Task& task)
        .rows = range.rows,
        .inter = family.tiling.n,
        .kind = family.tiling.activation,
-       .limit = toFloat(family.tiling.limit)});
+       .limit = toFloat(family.tiling.limit),
+       .weightedAct = optionalResultAt(step, operandAt(family.writes, 2), range.begin, 0)});
 }
 
 void add(const CpuStep& step, const Family& family, const Task& task) {
@@ -156,7 +157,8 @@ void scaleWith(void (*kernel)(const ops::ScaleOf<T>&), const CpuStep& step, cons
           .ldc = leading<T>(c),
           .rows = range.rows,
           .n = family.tiling.n,
-          .alpha = alphaOf(family.tiling)});
+          .alpha = alphaOf(family.tiling),
+          .rowWeight = optionalFloats(step, operandAt(family.reads, 1), range.begin)});
 }
 
 void scale(const CpuStep& step, const Family& family, const Task& task) {

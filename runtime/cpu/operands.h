@@ -17,6 +17,12 @@ Matrix matrixAt(const Step& step, BufferId buffer, int64_t row) {
   return {elements<std::byte>(address, row), address.stride / dtypeBytes(type), type};
 }
 
+// Likewise from a column on; without data where the operand is absent.
+inline ops::Result optionalResultAt(const Step& step, BufferId buffer, int64_t row, int32_t column) {
+  if (!buffer) return {nullptr, 0, DType::kBF16};
+  return matrixAt<ops::Result>(step, buffer, row).from(0, column);
+}
+
 // An operand of rows: those from one on, or tokens and the index by which they are gathered.
 struct FactorRows {
   ops::Operand matrix;

@@ -20,6 +20,9 @@ Status checkProduct(const TaskProgram& program, const Family& family) {
     if (const DType type = program.at(family.reads[factor]).type; type != DType::kBF16)
       return cannot(family, fmt::format("it multiplies {}, expected bf16", dtypeName(type)));
   if (roundsFactors(family.tiling)) return cannot(family, "it rounds what it multiplies");
+  if (infoOf(family.op).isSum() && has(family.reads, 2))
+    return cannot(family,
+                  "it scales the rows that it multiplies; compile the program again, so that others do");
   const DType result = program.at(family.writes[0]).type;
   if (!infoOf(family.op).isSum() && result != DType::kBF16)
     return cannot(family, fmt::format("its result is {}, expected bf16", dtypeName(result)));

@@ -57,6 +57,7 @@ void Translator::addProducts(const Family& family, const Task& task) {
     product.gateUp = matrices_.add(family.reads[2], kStoredRows);
     product.rowWeight = optionalFloats(step_, operandAt(family.reads, 3), 0);
     product.rowWeightGrad = optionalFloats(step_, operandAt(family.writes, 1), 0);
+    if (has(family.writes, 2)) product.weightedAct = matrices_.add(family.writes[2], kStoredRows);
   } else {
     product.bias = reinterpret_cast<const uint16_t*>(biasOf(
         step_, operandAt(family.reads, 2), family.writes[0], range.expert, int64_t{parts} * tiling.n, 0));

@@ -79,7 +79,8 @@ constexpr OperandInfo kActivationWrites[] = {{"act", "Xn"}};
 
 constexpr OperandInfo kActivationGradReads[] = {
     {"act_grad", "Xn"}, {"gate_up", "Xi"}, scalars("row weights", "X")};
-constexpr OperandInfo kActivationGradWrites[] = {{"gate_up_grad", "Xi"}, scalars("row weight grad", "X")};
+constexpr OperandInfo kActivationGradWrites[] = {
+    {"gate_up_grad", "Xi"}, scalars("row weight grad", "X"), optional("weighted act", "Xn")};
 
 constexpr OperandInfo kCombineReturnReads[] = {rows("rows", "Rn"), scalars("row scalars", "R")};
 constexpr OperandInfo kCombineReturnWrites[] = {rows("returned", "Pn"), scalars("returned scalars", "P", 1)};
@@ -90,7 +91,7 @@ constexpr OperandInfo kCombineSumReads[] = {orRows(rows("returned", "Pn")), scal
 constexpr OperandInfo kCombineSumWrites[] = {rows("tokens", "Tn"), scalars("token scalars", "TK", 2)};
 
 constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
-constexpr OperandInfo kScaleReads[] = {rows("a", "Xn")};
+constexpr OperandInfo kScaleReads[] = {rows("a", "Xn"), scalars("row weights", "X")};
 constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
 
 constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Eki"), optional("bias", "Ei"),
@@ -349,10 +350,10 @@ int64_t vectorFlops(const Family& family) {
       return 0;
     case VectorWork::kActivation:
       return n * activation.flops;
-    case VectorWork::kActivationGrad:  // gradients times the weight; the activation times the gradient
+    case VectorWork::kActivationGrad:  // gradients times the weight; the activation times both
       return n * (activation.gradFlops +
                   (has(family.reads, infoOf(family.op).multiplies() ? 3 : 2) ? activation.inputs : 0) +
-                  (has(family.writes, 1) ? 3 : 0));
+                  (has(family.writes, 1) ? 3 : 0) + (has(family.writes, 2) ? 2 : 0));
     case VectorWork::kScale:
     case VectorWork::kAdd:
     case VectorWork::kColumnSum:

@@ -52,6 +52,7 @@ class FamilyRule {
         require(1, {read(0)});
         return {read(0)};
       case VectorWork::kScale:
+        if (has(family_.reads, 1)) require(1, {S::kWhole});
         return {read(0)};
       default:
         break;
@@ -180,7 +181,7 @@ class FamilyRule {
     const S inputs = whole ? S::kWhole : ofInputs();
     require(gateUp, {inputs});
     if (has(family_.reads, gateUp + 1)) require(gateUp + 1, {S::kWhole});
-    return {inputs, whole ? S::kWhole : S::kPartial};
+    return {inputs, whole ? S::kWhole : S::kPartial, actGrad};
   }
 
   S read(size_t operand) const { return program_.at(family_.reads[operand]).sharding; }

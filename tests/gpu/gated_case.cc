@@ -16,7 +16,7 @@ namespace sluice::gpu {
 namespace {
 
 // Indices of matrices.
-enum : uint16_t { kRows, kUp, kGateUp, kAct, kGrad, kDown, kGateUpGrad, kActAgain };
+enum : uint16_t { kRows, kUp, kGateUp, kAct, kGrad, kDown, kGateUpGrad, kWeightedAct };
 
 void fill(HostMatrix& matrix, std::mt19937& random) {
   std::uniform_int_distribution<int> values(-16, 16);
@@ -54,16 +54,10 @@ std::vector<BFloat16> productOf(const HostMatrix& a, const HostMatrix& weight, M
   return result;
 }
 
-// What a matrix should be, without gaps, and how far it may be from that: `relative` to it, and a margin.
-struct Expected {
-  const char* name;
-  double relative;  // 0: already rounded
-  std::vector<double> values, margins;
-};
 constexpr double kRounding = 0x1p-8;  // to bf16
 constexpr double kFloats = 0x1p-22;   // of a few operations in fp32
 
-std::string firstDifference(const HostMatrix& found, const Expected& expected) {
+std::string firstDifference(const HostMatrix& found, const ExpectedMatrix& expected) {
   for (int r = 0; r < found.rows; ++r)
     for (int c = 0; c < found.columns; ++c) {
       const size_t i = static_cast<size_t>(r) * static_cast<size_t>(found.columns) + static_cast<size_t>(c);
@@ -98,7 +92,7 @@ GatedCase::Sizes GatedCase::sizesOf(uint64_t seed) {
   sizes.hasBias = between(0, 1) == 0;
   sizes.hasRowWeights = between(0, 1) == 0;
   sizes.storesGateUp = between(0, 3) != 0;
-  sizes.storesActAgain = between(0, 1) == 0;
+  sizes.storesWeightedAct = between(0, 1) == 0;
   for (RowGaps& gaps : sizes.gaps) gaps = drawGaps(random);
   return sizes;
 }
@@ -114,7 +108,7 @@ GatedCase::GatedCase(uint64_t seed, const Sizes& s)
       grad_(1, rows_.rows, s.gradK, s.gaps[kGrad]),
       down_(2, rowsOf(s.down, s.gradK, s.inter), rowsOf(s.down, s.inter, s.gradK), s.gaps[kDown]),
       gateUpGrad_(1, rows_.rows, gateUpColumns(), s.gaps[kGateUpGrad]),
-      actAgain_(1, rows_.rows, s.inter, s.gaps[kActAgain]),
+      weightedAct_(1, rows_.rows, s.inter, s.gaps[kWeightedAct]),
       rowWeightGrad_(static_cast<size_t>(rows_.rows)) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 1);
   for (HostMatrix* matrix : {&rows_, &up_, &grad_, &down_}) fill(*matrix, random);
@@ -123,16 +117,17 @@ GatedCase::GatedCase(uint64_t seed, const Sizes& s)
     bias_.push_back(toBf16(static_cast<float>(values(random)) / 16));
   for (int row = 0; row < rows_.rows; ++row) rowWeight_.push_back(static_cast<float>(values(random)) / 10);
   const auto weightRows = [&s](Major major) { return major == Major::kMn ? 64 : s.columns / 2; };
-  matrices_ = {
-      rows_.operand(128), up_.operand(weightRows(s.up)),     gateUp_.operand(64),     act_.operand(64),
-      grad_.operand(128), down_.operand(weightRows(s.down)), gateUpGrad_.operand(64), actAgain_.operand(64)};
+  matrices_ = {rows_.operand(128),      up_.operand(weightRows(s.up)),
+               gateUp_.operand(64),     act_.operand(64),
+               grad_.operand(128),      down_.operand(weightRows(s.down)),
+               gateUpGrad_.operand(64), weightedAct_.operand(64)};
   addTasks(seed);
 }
 
 void GatedCase::addTasks(uint64_t seed) {
   std::mt19937 random(static_cast<uint32_t>(seed) + 2);
   const uint16_t gateUp = sizes_.storesGateUp ? uint16_t{kGateUp} : kNoMatrix;
-  const uint16_t again = sizes_.storesActAgain ? uint16_t{kActAgain} : kNoMatrix;
+  const uint16_t weighted = sizes_.storesWeightedAct ? uint16_t{kWeightedAct} : kNoMatrix;
   uint32_t event = kStart + 1;
   int row = 0;
   for (int expert = 0; expert < 2; ++expert)
@@ -172,7 +167,7 @@ void GatedCase::addTasks(uint64_t seed) {
                      sizes_.gradK,
                      ProductKind::kActivationGrad,
                      gateUp,
-                     again};
+                     weighted};
         grad.alpha = sizes_.alpha;
         grad.activation = sizes_.activation;
         grad.limit = sizes_.limit;
@@ -194,10 +189,11 @@ void GatedCase::addTasks(uint64_t seed) {
 }
 
 std::string GatedCase::run(GpuBackend& backend, double timeoutSeconds) {
-  for (HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &actAgain_}) out->clear();
+  for (HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &weightedAct_}) out->clear();
   std::ranges::fill(rowWeightGrad_, std::numeric_limits<float>::quiet_NaN());
   std::vector<HostRange> memory = {rangeOf(rowWeight_), rangeOf(rowWeightGrad_), rangeOf(bias_)};
-  for (const HostMatrix* matrix : {&rows_, &up_, &gateUp_, &act_, &grad_, &down_, &gateUpGrad_, &actAgain_})
+  for (const HostMatrix* matrix :
+       {&rows_, &up_, &gateUp_, &act_, &grad_, &down_, &gateUpGrad_, &weightedAct_})
     memory.push_back(matrix->memory());
   const std::string wrong = tasks_.run(backend, matrices_, std::move(memory), timeoutSeconds);
   return wrong.empty() ? firstWrongValue() : wrong;
@@ -205,7 +201,7 @@ std::string GatedCase::run(GpuBackend& backend, double timeoutSeconds) {
 
 std::vector<uint16_t> GatedCase::results() const {
   std::vector<uint16_t> all;
-  for (const HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &actAgain_})
+  for (const HostMatrix* out : {&gateUp_, &act_, &gateUpGrad_, &weightedAct_})
     all.insert(all.end(), out->elements().begin(), out->elements().end());
   const auto* const grads = reinterpret_cast<const uint16_t*>(rowWeightGrad_.data());
   all.insert(all.end(), grads, grads + 2 * rowWeightGrad_.size());
@@ -219,9 +215,9 @@ std::string GatedCase::firstWrongValue() const {
   const auto sizeOf = [rows](int columns) {
     return static_cast<size_t>(rows) * static_cast<size_t>(columns);
   };
-  Expected kept{"gate_up", 0, {}, std::vector<double>(sizeOf(both))};
+  ExpectedMatrix kept{"gate_up", 0, {}, std::vector<double>(sizeOf(both))};
   for (const BFloat16 value : gateUp) kept.values.push_back(toFloat(value));
-  Expected act{"act", kRounding, std::vector<double>(sizeOf(inter)), {}};
+  ExpectedMatrix act{"act", kRounding, std::vector<double>(sizeOf(inter)), {}};
   ops::ActivationArgs args{};
   args.gateUp = gateUp.data();
   args.ldGateUp = both;
@@ -231,7 +227,7 @@ std::string GatedCase::firstWrongValue() const {
   args.limit = sizes_.limit;
   ops::activationReference(args, act.values.data());
 
-  Expected grad{"gate_up_grad", kRounding, std::vector<double>(sizeOf(both)), {}};
+  ExpectedMatrix grad{"gate_up_grad", kRounding, std::vector<double>(sizeOf(both)), {}};
   ops::ActivationGradArgs gradArgs{};
   gradArgs.actGrad = actGrad.data();
   gradArgs.ldActGrad = inter;
@@ -264,9 +260,24 @@ std::string GatedCase::firstWrongValue() const {
   if (wrong.empty() && sizes_.storesGateUp) wrong = firstDifference(gateUpGrad_, grad);
   if (wrong.empty() && sizes_.storesGateUp && sizes_.hasRowWeights)
     wrong = firstWrongRowWeightGrad(rowWeightGrad, terms);
-  act.name = "act again";
-  if (wrong.empty() && sizes_.storesGateUp && sizes_.storesActAgain) wrong = firstDifference(actAgain_, act);
+  if (wrong.empty() && sizes_.storesGateUp && sizes_.storesWeightedAct)
+    wrong = firstDifference(weightedAct_, expectedWeightedAct());
   return wrong;
+}
+
+// The bits of act, which the forward has stored from the same gate_up, times the weights.
+ExpectedMatrix GatedCase::expectedWeightedAct() const {
+  ExpectedMatrix weighted{
+      "weighted act",
+      0,
+      {},
+      std::vector<double>(static_cast<size_t>(act_.rows) * static_cast<size_t>(act_.columns))};
+  for (int r = 0; r < act_.rows; ++r)
+    for (int c = 0; c < act_.columns; ++c) {
+      const float weight = sizes_.hasRowWeights ? rowWeight_[static_cast<size_t>(r)] : 1;
+      weighted.values.push_back(fromBf16(toBf16(weight * static_cast<float>(act_.value(0, r, c)))));
+    }
+  return weighted;
 }
 
 std::string GatedCase::firstWrongRowWeightGrad(const std::vector<double>& expected,

@@ -1,6 +1,6 @@
 // A random case for products with an activation in the kernel of chained products: act = f(alpha * rows *
-// gate_up[e] + bias[e]), and gate_up's gradient, that of the rows' weights and act again from grad * down[e].
-// Rows and slots are those of chain_case.h.
+// gate_up[e] + bias[e]), and gate_up's gradient, that of the rows' weights and weighted act from grad *
+// down[e]. Rows and slots are those of chain_case.h.
 //
 // Elements are multiples of 1/16 and alpha is 1 or 1/2, of which products and sums are exact in fp32. So it
 // is known which way each matrix that is rounded to bf16 is rounded, and what follows is compared within the
@@ -16,6 +16,13 @@
 #include "tests/gpu/chain_run.h"
 
 namespace sluice::gpu {
+
+// What a matrix should be, without gaps, and how far it may be from that: `relative` to it, and a margin.
+struct ExpectedMatrix {
+  const char* name;
+  double relative;  // 0: already rounded
+  std::vector<double> values, margins;
+};
 
 class GatedCase {
  public:
@@ -37,7 +44,7 @@ class GatedCase {
     int step;     // from tile to tile: what a tile has beyond is not stored
     Major up, down;
     bool storesGateUp;  // and there is a gradient
-    bool storesActAgain;
+    bool storesWeightedAct;
     ActivationKind activation;
     float limit;
     float alpha;
@@ -50,11 +57,12 @@ class GatedCase {
   void addTasks(uint64_t seed);
   int gateUpColumns() const { return infoOf(sizes_.activation).inputs * sizes_.inter; }
   std::string firstWrongValue() const;
+  ExpectedMatrix expectedWeightedAct() const;
   std::string firstWrongRowWeightGrad(const std::vector<double>& expected,
                                       const std::vector<double>& sizes) const;
 
   Sizes sizes_;
-  HostMatrix rows_, up_, gateUp_, act_, grad_, down_, gateUpGrad_, actAgain_;
+  HostMatrix rows_, up_, gateUp_, act_, grad_, down_, gateUpGrad_, weightedAct_;
   std::vector<MappedMatrix> matrices_;
   std::vector<uint16_t> bias_;  // per expert and column of gate_up
   std::vector<float> rowWeight_, rowWeightGrad_;

@@ -52,6 +52,7 @@ std::vector<RowWorkSizes> sizesOf(uint64_t seed) {
     sizes.accumulates = sizes.op == RowOp::kColumnSum && between(0, 1) == 0;
     sizes.hasWeights = between(0, 2) != 0;
     sizes.hasLast = between(0, 2) == 0;
+    sizes.givesAct = between(0, 1) == 0;
     if (between(0, 3) == 0 && sizes.op == RowOp::kWeightedSum) {
       sizes.topK = sizes.parts = 1;
       sizes.hasWeights = sizes.hasLast = false;

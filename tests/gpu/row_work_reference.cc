@@ -44,13 +44,14 @@ void scalarSum(const RowWorkSizes& sizes, HostRows& in, const std::vector<int32_
 }
 
 template <class T>
-void scale(const RowWorkSizes& sizes, HostRows& in, double* result) {
+void scale(const RowWorkSizes& sizes, const std::vector<HostRows*>& in, double* result) {
   ops::ScaleOf<T> args{};
-  args.a = in.elements<T>();
-  args.lda = in.leading();
+  args.a = in[0]->elements<T>();
+  args.lda = in[0]->leading();
   args.rows = sizes.rows;
   args.n = sizes.columns;
   args.alpha = alphaOf(sizes);
+  args.rowWeight = sizes.hasWeights ? in[1]->elements<float>() : nullptr;
   ops::scaleReference(args, result);
 }
 
@@ -92,6 +93,12 @@ void activation(const RowWorkSizes& sizes, HostRows& in, double* result) {
   ops::activationReference(args, result);
 }
 
+void weightedAct(const RowWorkSizes& sizes, const std::vector<HostRows*>& in, std::vector<double>& result) {
+  activation(sizes, *in[1], result.data());
+  for (size_t i = 0; i < result.size() && sizes.hasWeights; ++i)
+    result[i] *= in[2]->value(static_cast<int>(i) / sizes.columns, 0);
+}
+
 }  // namespace
 
 std::vector<OperandShape> inputsOf(const RowWorkSizes& sizes) {
@@ -110,7 +117,7 @@ std::vector<OperandShape> inputsOf(const RowWorkSizes& sizes) {
     case RowOp::kAdd:
       return {{kBf16, rows, columns, 1}, {kBf16, rows, columns, 1}};
     case RowOp::kScale:
-      return {{element, rows, columns, 1}};
+      return {{element, rows, columns, 1}, {kFp32, rows, list, 1}};
     case RowOp::kColumnSum:
       return {{kBf16, rows, columns, 1}, {kFp32, rows, list, 1}};
     case RowOp::kRowDot:
@@ -141,7 +148,9 @@ std::vector<OperandShape> outputsOf(const RowWorkSizes& sizes) {
     case RowOp::kRowDot:
       return {{kFp32, rows, 1, 1}};
     case RowOp::kActivationGrad:
-      return {{kBf16, rows, inputColumns(sizes), 1}, {kFp32, rows, sizes.hasLast ? 1 : 0, 1}};
+      return {{kBf16, rows, inputColumns(sizes), 1},
+              {kFp32, rows, sizes.hasLast ? 1 : 0, 1},
+              {kBf16, rows, sizes.givesAct ? columns : 0, 1}};
   }
   return {};
 }
@@ -170,9 +179,9 @@ std::vector<std::vector<double>> resultsOf(const RowWorkSizes& sizes, const std:
       break;
     case RowOp::kScale:
       if (sizes.isFp32)
-        scale<float>(sizes, *inputs[0], first);
+        scale<float>(sizes, inputs, first);
       else
-        scale<BFloat16>(sizes, *inputs[0], first);
+        scale<BFloat16>(sizes, inputs, first);
       break;
     case RowOp::kColumnSum:
       columnSum(sizes, inputs, start, first);
@@ -190,6 +199,7 @@ std::vector<std::vector<double>> resultsOf(const RowWorkSizes& sizes, const std:
       std::vector<double> weightGrad(static_cast<size_t>(sizes.rows));
       activationGrad(sizes, inputs, first, weightGrad.data());
       if (sizes.hasLast) results[1] = weightGrad;
+      if (sizes.givesAct) weightedAct(sizes, inputs, results[2]);
       break;
     }
   }
@@ -200,14 +210,14 @@ std::string firstWrongResult(const RowWorkSizes& sizes, size_t number, const Hos
                              const std::vector<double>& wanted) {
   const bool isExact = sizes.op != RowOp::kActivation && sizes.op != RowOp::kActivationGrad;
   // the accuracy of an activation in fp32, and of a sum of such over a row
-  const double margin = number == 0 ? 0x1p-20 : 0x1p-20 * sizes.columns;
+  const double margin = number == 1 ? 0x1p-20 * sizes.columns : 0x1p-20;
   size_t at = 0;
   for (int r = 0; r < found.rows(); ++r)
     for (int c = 0; c < found.columns(); ++c, ++at) {
       const auto narrow = static_cast<float>(wanted[at]);
       const double rounded = found.elementBytes() == kFp32 ? narrow : toFloat(toBFloat16(narrow));
       const double value = found.value(r, c);
-      const double relative = number == 0 ? 0x1p-8 : 0x1p-20;
+      const double relative = number == 0 ? 0x1p-8 : number == 1 ? 0x1p-20 : 0x1p-7;  // act is rounded twice
       const bool isRight = isExact ? value == rounded
                                    : std::abs(value - wanted[at]) <= std::abs(wanted[at]) * relative + margin;
       if (!isRight)

@@ -19,6 +19,7 @@ struct RowWorkSizes {
   bool isFp32 = false, accumulates = false;
   bool hasWeights = true;  // or scales, addends
   bool hasLast = true;     // bias, or the gradient of weights
+  bool givesAct = true;    // weighted, with the gradient of an activation
   bool onlyCopies = false;
   ActivationKind kind = ActivationKind::kSwiglu;
 };

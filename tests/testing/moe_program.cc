@@ -117,7 +117,10 @@ class Builder : private ProgramBuilder {
     else if (!s_.forwardOnly)
       rowsX_ = own("rows_x", DType::kBF16, {kDimT, fixedDim(h)}, Role::kSaved, false);
     if (!s_.fused || !s_.forwardOnly) gateUp_ = saved("gate_up", up(), false);
-    act_ = saved("act", i, false);
+    if (s_.weightsAct)
+      act_ = own("act", DType::kBF16, {kDimR, fixedDim(i)}, Role::kTemp, false);
+    else
+      act_ = saved("act", i, false);
     // Shared by buffers of both entries, and in backward by two whose rows follow each other.
     work_ = region("rows_work", Extent::kRows, 2 * std::max(h, i), false, false);
     if (!s_.inPlace) returned_ = region("returned", Extent::kPairs, 2 * h, true, false);
@@ -223,7 +226,7 @@ class Builder : private ProgramBuilder {
 
   struct BackwardBuffers {
     BufferId dy, rowsDy, rowWeights, actGrad, gateUpGrad, rowWeightGrad, rowsDx, returned, returnedScalars;
-    BufferId dx, dWeights, gateUpWeightGrad, downWeightGrad;
+    BufferId dx, dWeights, gateUpWeightGrad, downWeightGrad, weightedAct;
   };
 
   BackwardBuffers backwardBuffers() {
@@ -246,6 +249,8 @@ class Builder : private ProgramBuilder {
     b.gateUpGrad = rows("gate_up_grad", up(), gateUpGrad);
     b.rowWeightGrad = buffer("row_weight_grad", DType::kF32, {kDimR}, Role::kTemp, rowWeightGrad);
     b.rowsDx = rows("rows_dx", h, work_);
+    if (s_.weightsAct)
+      b.weightedAct = own("weighted_act", DType::kBF16, {kDimR, fixedDim(i)}, Role::kTemp, false);
     b.returned = b.rowsDx;
     b.returnedScalars = b.rowWeightGrad;
     if (!s_.inPlace) {
@@ -262,6 +267,13 @@ class Builder : private ProgramBuilder {
     return b;
   }
 
+  // What the gradient of the activation writes.
+  std::vector<BufferId> gradientsOf(const BackwardBuffers& b) const {
+    std::vector<BufferId> gradients = {b.gateUpGrad, b.rowWeightGrad};
+    if (s_.weightsAct) gradients.push_back(b.weightedAct);
+    return gradients;
+  }
+
   // gmm and gradient of the activation, as two families or as one of a single tile: it sums whole rows.
   void actGradient(const BackwardBuffers& b, EventId arrived, EventId actDone, std::array<EventId, 2> done) {
     const int h = s_.hidden, i = s_.intermediate;
@@ -272,7 +284,7 @@ class Builder : private ProgramBuilder {
               1,
               {0, i, h, 0, i, 4},
               {b.rowsDy, downWeight_, gateUp_, b.rowWeights},
-              {b.gateUpGrad, b.rowWeightGrad},
+              gradientsOf(b),
               {arrived},
               done,
               5});
@@ -298,7 +310,7 @@ class Builder : private ProgramBuilder {
             1,
             width(s_.intermediate),
             {b.actGrad, gateUp_, b.rowWeights},
-            {b.gateUpGrad, b.rowWeightGrad},
+            gradientsOf(b),
             {actDone},
             done,
             4});
@@ -310,7 +322,7 @@ class Builder : private ProgramBuilder {
     const BackwardBuffers b = backwardBuffers();
     const int32_t gateTiles = ceilDiv(h, s_.tileN);
     const EventId arrived = arrivedForProduct();
-    const EventId ofExpert = expertRows();
+    const EventId ofExpert = s_.weightsAct ? EventId{} : expertRows();
     const EventId actDone = s_.fused ? EventId{} : productDone("act_grad_done", ceilDiv(i, s_.tileN));
     const EventId swigluDone = activationDone("swiglu_grad_done", "group_swiglu_grad", 1);
     const EventId expertSwiglu = event(
@@ -332,17 +344,18 @@ class Builder : private ProgramBuilder {
             {arrived, ofExpert},
             0});
     actGradient(b, arrived, actDone, {swigluDone, expertSwiglu});
+    if (s_.weightsAct) swigluGradient(b, actDone, {swigluDone, expertSwiglu});  // writes what is read next
     family({"down_weight_grad",
             OpKind::kGmmWeightGrad,
             experts_,
             gradTiles(i, h),
             grad(i, h),
-            {act_, b.rowsDy, b.rowWeights},
+            s_.weightsAct ? std::vector{b.weightedAct, b.rowsDy} : std::vector{act_, b.rowsDy, b.rowWeights},
             {b.downWeightGrad},
-            {ofExpert},
+            {s_.weightsAct ? expertSwiglu : ofExpert},
             {allGrads},
             6});
-    swigluGradient(b, actDone, {swigluDone, expertSwiglu});
+    if (!s_.weightsAct) swigluGradient(b, actDone, {swigluDone, expertSwiglu});
     family({"gate_grad",
             OpKind::kGmm,
             products_,

@@ -29,6 +29,9 @@ struct MoeShape {
   int tp = 1;                // ranks of a group, which share its experts; `intermediate` is that of one rank
   bool sameTokens = false;   // the ranks of a group have the same tokens
   bool inPlace = false;      // of one rank: rows are gathered from tokens, and summed where they are
+  // The activation's gradient gives down_weight_grad weighted rows; else that scales them, as in programs
+  // before format 1.11.
+  bool weightsAct = false;
   ActivationKind activation = ActivationKind::kSwiglu;
   float limit = 0;
 };

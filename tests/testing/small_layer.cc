@@ -13,6 +13,7 @@ MoeShape smallShape(int ranks) {
   shape.intermediate = 28;
   shape.maxTokens = 90;
   shape.cores = 5;
+  shape.weightsAct = true;
   return shape;
 }
 

@@ -410,6 +410,21 @@ class FamilyAtRank {
     }
     put(0, std::move(grad));
     put(1, std::move(weightGrad));
+    if (has(f_.writes, 2)) put(2, weightedAct(gateUp, rowWeights));
+  }
+
+  // Weighted after it was rounded as if it were stored.
+  Values weightedAct(const Values& gateUp, const Values* rowWeights) const {
+    Values act = activation(gateUp);
+    store(DType::kBF16, act.data);
+    weightRows(rowWeights, act);
+    return act;
+  }
+
+  static void weightRows(const Values* weights, Values& rows) {
+    const auto width = static_cast<size_t>(rows.rowLength());
+    for (size_t i = 0; weights != nullptr && i < rows.data.size(); ++i)
+      rows.data[i] *= weights->data[i / width];
   }
 
   // Visits the rows of all ranks that return to this one, with their places there: every shard of an expert
@@ -469,6 +484,7 @@ class FamilyAtRank {
   Values scale() const {
     Values scaled = *read(0);
     for (double& value : scaled.data) value *= factorOf(f_);
+    weightRows(read(1), scaled);
     return scaled;
   }
 

@@ -196,7 +196,7 @@ std::function<gpu::Product(int core, int sum)> productsOf(RateRun& run, const Ra
   const bool isGradient = rate.kind == ProductKind::kActivationGrad;
   product.out = run.addMatrix(rows, isGradient ? both : width, kResultRows);
   if (rate.kind != ProductKind::kPlain) product.gateUp = run.addMatrix(rows, both, kResultRows);
-  if (isGradient) product.act = run.addMatrix(rows, width, kResultRows);
+  if (isGradient) product.weightedAct = run.addMatrix(rows, width, kResultRows);
   if (rate.isGathered) product.rowIndex = run.addIndex(static_cast<int>(rows));
   return [product, inTile, slots = run.slots()](int core, int sum) {
     gpu::Product work = product;

@@ -29,6 +29,7 @@
 // CHECK-NEXT: buffer combine.returned : BF16 [P, 32] temp{{$}}
 // CHECK-NEXT: buffer rows_dy : BF16 [R, 32] temp{{$}}
 // CHECK-NEXT: buffer row_weights : F32 [R] temp{{$}}
+// CHECK-NEXT: buffer rows_x_weighted : BF16 [R, 32] temp{{$}}
 // CHECK-NEXT: buffer dw : F32 [2, 32, 32] output{{$}}
 // CHECK-NEXT: buffer dw_sum : F32 [2, 32, 32] output{{$}}
 // CHECK-NEXT: buffer dx : BF16 [T, 32] output{{$}}
@@ -102,8 +103,11 @@ moe.graph @train ranks = 2 experts = 4 top_k = 2 max_tokens = 64 symbols {hidden
     %rows, %weights = moe.dispatch "dispatch"(%dy, %r) weights(%probs) split <rows, 48> {tensors = ["rows_dy", "row_weights"]}
         : (!moe.tensor<T x 32 x bf16>, !moe.routing, !moe.tensor<T x 2 x f32>)
         -> (!moe.tensor<R x 32 x bf16>, !moe.tensor<R x f32>)
+    // CHECK: family backward/rows_x_weighted : scale over rows tiles 1 on unified
+    // CHECK-NEXT: reads rows_x, row_weights{{$}}
+    // CHECK-NEXT: writes rows_x_weighted{{$}}
     // CHECK: family backward/grad : gmm_weight_grad over experts tiles 2 on unified
-    // CHECK-NEXT: reads rows_x, rows_dy, row_weights{{$}}
+    // CHECK-NEXT: reads rows_x_weighted, rows_dy{{$}}
     // CHECK-NEXT: writes dw{{$}}
     // CHECK-NEXT: tiling m=32 n=32 tile_m=16 tile_n=32{{$}}
     %dw = moe.gmm_weight_grad "grad"(%rows_x, %rows) scale(%weights) split <experts, 1>

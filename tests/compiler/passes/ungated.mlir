@@ -1,7 +1,7 @@
 // An activation without a gate, from its forward to the tasks: the product before it has the columns of its result, its
 // gradient has those of the product, fused or not, and a shard of both is `columns`.
 // RUN: sluice-opt %s --differentiate | FileCheck %s --check-prefix=DERIVED
-// RUN: sluice-opt %s --differentiate --fuse | FileCheck %s --check-prefix=FUSED
+// RUN: sluice-opt %s --differentiate --weight-rows --fuse | FileCheck %s --check-prefix=FUSED
 // RUN: sluicec %s --target %S/small_target.json --trainable all --tile 16 --stop-after=cut-tasks | FileCheck %s --check-prefix=TASKS
 // RUN: sluicec %s --target %S/small_target.json --trainable all --fuse none -o %t.slp
 // RUN: sluice verify %t.slp
@@ -10,12 +10,12 @@
 // DERIVED: moe.gmm_weight_grad "w_grad"{{.*}} -> !moe.tensor<2 x 32 x 24 x f32>
 
 // FUSED: moe.gmm_activation "up_relu2" relu2(%{{.*}}, %w) bias(%b) {{.*}} -> (!moe.tensor<R x 24 x bf16>, !moe.tensor<R x 24 x bf16>)
-// FUSED: moe.gmm_activation_grad "act_grad_relu2_grad" relu2({{.*}}) {{.*}} -> (!moe.tensor<R x 24 x bf16>, !moe.tensor<R x f32>)
+// FUSED: moe.gmm_activation_grad "act_grad_relu2_grad" relu2({{.*}}) {{.*}} gives_act {{.*}} -> (!moe.tensor<R x 24 x bf16>, !moe.tensor<R x f32>, !moe.tensor<R x 24 x bf16>)
 
 // A tile of 16 columns is 16 of the weight; that of a gated activation is 8 of each of its inputs.
 // TASKS-DAG: buffer w : BF16 [2, 32, 24] input shard columns
 // TASKS-DAG: buffer up : BF16 [R, 24] saved shard columns
-// TASKS-DAG: buffer act : BF16 [R, 24] saved shard columns
+// TASKS-DAG: buffer act_weighted : BF16 [R, 24] temp shard columns
 // TASKS-DAG: buffer w_grad : F32 [2, 32, 24] output shard columns
 // TASKS-DAG: buffer b_grad : F32 [2, 24] output shard columns
 // TASKS: family forward/up_relu2 : gmm_activation over rows tiles 2

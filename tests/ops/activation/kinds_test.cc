@@ -94,9 +94,11 @@ void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp
   std::vector<float> rowGrad(rows);
   const ActivationArgs forward = {gateUp.data(), gateUp.ld(), act.data(), act.ld(),
                                   rows,          inter,       k.kind,     k.limit};
-  const ActivationGradArgs backward = {actGrad.data(), actGrad.ld(), gateUp.data(), gateUp.ld(),
-                                       weight.data(),  grad.data(),  grad.ld(),     rowGrad.data(),
-                                       rows,           inter,        k.kind,        k.limit};
+  ActivationGradArgs backward = {actGrad.data(), actGrad.ld(), gateUp.data(), gateUp.ld(),
+                                 weight.data(),  grad.data(),  grad.ld(),     rowGrad.data(),
+                                 rows,           inter,        k.kind,        k.limit};
+  Bf16Matrix weighted(rows, inter, inter + 5, kBf16Canary, true);
+  backward.weightedAct = {weighted.data(), weighted.ld()};
   by.kernels.activation(forward);
   by.kernels.activationGrad(backward);
   const size_t count = static_cast<size_t>(rows) * inter;
@@ -108,8 +110,11 @@ void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp
   };
   int wrong = 0;
   for (int32_t r = 0; r < rows; ++r) {
-    for (int32_t i = 0; i < inter; ++i)
+    for (int32_t i = 0; i < inter; ++i) {
       wrong += !near(toFloat(act.at(r, i)), wantAct[static_cast<size_t>(r) * inter + i]);
+      // the bits of what the activation has stored, weighted
+      wrong += weighted.at(r, i) != toBFloat16(weight[r] * toFloat(act.at(r, i)));
+    }
     for (int32_t i = 0; i < read; ++i)
       wrong += !near(toFloat(grad.at(r, i)), wantGrad[static_cast<size_t>(r) * read + i]);
     wrong += !agrees(rowGrad[r], wantRow[r], 36 * (inter + 20) * kF32Rounding * (inter + 1));
@@ -117,6 +122,7 @@ void checkKind(const Implementation& by, const Kind& k, const Bf16Matrix& gateUp
   CHECK(wrong == 0);
   CHECK(act.gapsAreUntouched());
   CHECK(grad.gapsAreUntouched());
+  CHECK(weighted.gapsAreUntouched());
 }
 
 TEST_CASE("every activation and gradient agrees with the reference at ragged, empty and odd sizes") {

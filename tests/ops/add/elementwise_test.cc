@@ -50,7 +50,11 @@ TEST_CASE("every add and scale is its reference rounded, at ragged, empty and od
             scale.ldc = c.ld();
             by.kernels.scale(scale);
           };
-          checkOp(by, "scale", rows, n, runScale, [&](double* want) { scaleReference(scale, want); });
+          const std::vector<float> weights = randomFloats(random, rows);
+          for (const float* rowWeight : {static_cast<const float*>(nullptr), weights.data()}) {
+            scale.rowWeight = rowWeight;
+            checkOp(by, "scale", rows, n, runScale, [&](double* want) { scaleReference(scale, want); });
+          }
         }
 }
 
@@ -89,6 +93,15 @@ TEST_CASE("every scale of float32 is its reference rounded, and scale by one pas
             wrong += c.at(r, j) != static_cast<float>(want[static_cast<size_t>(r) * n + j]);
         CHECK(wrong == 0);
         CHECK(c.gapsAreUntouched());
+        const std::vector<float> weights = randomFloats(random, rows);
+        args.rowWeight = weights.data();
+        by.kernels.scaleF32(args);
+        scaleReference(args, want.data());
+        for (int32_t r = 0; r < rows; ++r)
+          for (int32_t j = 0; j < n; ++j)
+            wrong += c.at(r, j) != static_cast<float>(want[static_cast<size_t>(r) * n + j]);
+        CHECK(wrong == 0);
+        args.rowWeight = nullptr;
         for (float& value : a) value = std::bit_cast<float>(static_cast<uint32_t>(random()) | 0x7f800000u);
         args.alpha = 1;
         by.kernels.scaleF32(args);

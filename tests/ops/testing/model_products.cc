@@ -67,12 +67,21 @@ void gmm(const GmmArgs& args) {
   c.copyBack(args.c);
 }
 
-void gmmWeightGrad(const GmmWeightGradArgs& args) {
+// A GPU multiplies rows as they are: those that an activation gradient has weighted.
+void gmmWeightGrad(const GmmWeightGradArgs& given) {
+  GmmWeightGradArgs args = given;
+  std::vector<BFloat16> weighted;
+  for (int32_t r = 0; r < args.rows && given.scale != nullptr; ++r)
+    for (int32_t j = 0; j < args.m; ++j)
+      weighted.push_back(toBFloat16(static_cast<float>(given.a.at(given.rowsA.of(r), j)) * given.scale[r]));
+  if (given.scale != nullptr) {
+    args.a = {weighted.data(), args.m};
+    args.rowsA = {};
+  }
   ModelRun run;
   PlacedMatrix a(run, args.a, rowsOf(args.rowsA, args.rows), args.m);
   PlacedMatrix b(run, args.b, rowsOf(args.rowsB, args.rows), args.n);
   PlacedMatrix c(run, read(args.c), args.m, args.n);
-  if (args.scale != nullptr) throw std::runtime_error("a GPU scales no operand of a weight gradient");
   gpu::WeightGrad grad{};
   grad.a = a.add(64);
   grad.dy = b.add(64);

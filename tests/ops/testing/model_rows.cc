@@ -71,6 +71,7 @@ void scaleRows(const ScaleOf<T>& args) {
   task.work.isFp32 = std::is_same_v<T, float>;
   task.work.alpha = args.alpha;
   task.addIn(args.a, args.lda, args.rows, args.n);
+  task.addIn(args.rowWeight, args.rows, 1, args.rows);
   task.addOut(args.c, args.ldc, args.rows, args.n);
   task.execute();
 }
@@ -108,6 +109,7 @@ void activationGrad(const ActivationGradArgs& args) {
   task.addIn(args.rowWeight, args.rows, 1, args.rows);
   task.addOut(args.gateUpGrad, args.ldGateUpGrad, args.rows, gateUpColumns(args));
   task.addOut(args.rowWeightGrad, args.rows, 1, args.rows);
+  task.addOut(static_cast<BFloat16*>(args.weightedAct.data), args.weightedAct.ld, args.rows, args.inter);
   task.execute();
 }
 

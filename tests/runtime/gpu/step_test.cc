@@ -119,6 +119,20 @@ TEST_CASE("dense, scaled and adapted families, biases and row weights run on the
   }
 }
 
+TEST_CASE(
+    "a weight gradient that scales its rows, as programs before format 1.11 have it, is refused by name") {
+  MoeShape shape = smallShape(1);
+  shape.weightsAct = false;
+  ModelGroup group(1, {});
+  const auto statuses = runRanks(programOf(buildMoeProgram(shape)), on(group),
+                                 [](int, Context&) -> Status { return Error{"it was loaded"}; });
+  REQUIRE(!statuses.front());
+  CHECK(statuses.front().error().message ==
+        "family 'down_weight_grad' cannot run on a GPU: it scales the rows that it multiplies; compile the "
+        "program "
+        "again, so that others do");
+}
+
 TEST_CASE("a signal that is lost ends in the report of the CPU, and the context is of no use afterwards") {
   const Program program = programOf(buildMoeProgram(smallShape(2)));
   ModelGroup group(2, {.blocks = 2});

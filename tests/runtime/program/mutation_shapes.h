@@ -37,6 +37,7 @@ inline MutationShapes mutationShapes() {
   three.tokenSlot = 5;
   shapes.grouped = two;
   shapes.grouped.groupSlots = 2;
+  shapes.grouped.weightsAct = true;
   shapes.uneven = two;
   shapes.uneven.experts = 5;
   shapes.uneven.sumLast = true;
@@ -51,6 +52,7 @@ inline MutationShapes mutationShapes() {
   shapes.aloneGrouped = shapes.alone;
   shapes.aloneGrouped.groupSlots = 2;
   shapes.aloneGrouped.fused = true;
+  shapes.aloneGrouped.weightsAct = true;
   shapes.mesh = three;
   shapes.mesh.ranks = 4;
   shapes.mesh.tp = 2;

@@ -139,11 +139,13 @@ class Footprint {
           read(f.reads[2], row, 0, 4);
           ofInputs(all, f.writes[0], row, true);
           write(f.writes[1], row, 0, 4);
+          write(f.writes[2], row, 0, n * 2);
           break;
         case OpKind::kAdd:
           read(f.reads[1], row, 0, n * 2);
           [[fallthrough]];
         case OpKind::kScale:
+          if (f.op == OpKind::kScale) read(f.reads[1], row, 0, 4);
           read(f.reads[0], row, 0, rowBytes(f));
           write(f.writes[0], row, 0, rowBytes(f));
           break;
@@ -158,6 +160,7 @@ class Footprint {
           read(f.reads[3], row, 0, 4);
           ofInputs(columns, f.writes[0], row, true);
           write(f.writes[1], row, 0, 4);
+          write(f.writes[2], row, columns.first * 2, columns.count * 2);
           break;
         default:
           break;
