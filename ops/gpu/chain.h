@@ -205,9 +205,9 @@ template <class Shape>
 SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at,
                              uint32_t task) {
   if (!awaitEmptyByWarp(&memory->ring, at->record, chain.limit)) return Stuck::kRecord;
-  TaskRecord* const record = &memory->records[at->record.stage];
+  TaskRecord* const record = &memory->records[at->record.stage()];
   bringTask(record, chain, task, &memory->fenced);
-  if (laneIndex() == 0) arrive(&memory->ring.full[at->record.stage]);
+  if (laneIndex() == 0) arrive(&memory->ring.full[at->record.stage()]);
   at->record.advance();
   const TaskKind kind = load(&record->task.kind);
   // math loads rows by itself
@@ -228,8 +228,8 @@ SLUICE_DEVICE Stuck loadTask(const Chain& chain, ChainMemory<Shape>* memory, Loa
 template <class Shape>
 SLUICE_DEVICE Stuck endTasks(const Chain& chain, ChainMemory<Shape>* memory, LoadPositions<Shape>* at) {
   if (!awaitEmpty(&memory->ring, at->record, chain.limit)) return Stuck::kRecord;
-  store(&memory->records[at->record.stage].number, kNoTask);
-  arrive(&memory->ring.full[at->record.stage]);
+  store(&memory->records[at->record.stage()].number, kNoTask);
+  arrive(&memory->ring.full[at->record.stage()]);
   for (int i = 0; i < Shape::kStages; ++i, at->stage.advance())
     if (!awaitEmpty(&memory->products.ring, at->stage, chain.limit)) return Stuck::kStage;
   return Stuck::kNo;
@@ -307,7 +307,7 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
   AbortWatch watch = {chain};
   for (;; next.advance()) {
     if (!awaitFull(&memory->ring, next, &watch)) return;
-    TaskRecord* const record = &memory->records[next.stage];
+    TaskRecord* const record = &memory->records[next.stage()];
     if (load(&record->number) == kNoTask) return;
     // One for all kinds of tasks, and not left to the first product: ptxas would then keep sums from task to
     // task, and spill what epilogues need.
@@ -325,7 +325,7 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
     // the warpgroup that ends second: the other has stored its rows before
     if (threadIndex() % 128 == 0 && addShared(&record->ended, 1) % 2 == 1) signalEnd(chain, &record->task);
     syncWarp();  // all lanes have read the record
-    release(&memory->ring, next.stage);
+    release(&memory->ring, next.stage());
   }
 }
 

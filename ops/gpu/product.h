@@ -116,7 +116,8 @@ SLUICE_DEVICE bool loadStages(ProductMemory<Shape>* memory, RingPosition<Shape::
   SLUICE_LOOP
   for (int k = 0; k < load(&operands->k); k += Shape::kDepth, at->advance()) {
     if (!awaitEmptyByWarp(&memory->ring, *at, limit)) return false;
-    fillStage(memory->stages[at->stage], Shape::kABytes, &memory->ring.full[at->stage], operands, k, &rows);
+    fillStage(memory->stages[at->stage()], Shape::kABytes, &memory->ring.full[at->stage()], operands, k,
+              &rows);
   }
   return true;
 }
@@ -138,8 +139,8 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, bool 
     // products read what other threads have stored
     if (isFenced) fenceProxyAsyncShared();
     syncWarp();  // the loop may leave lanes apart
-    const std::byte* const a = memory->stages[at->stage] + mathGroup() * Shape::kAreaBytes;
-    const std::byte* const weight = memory->stages[at->stage] + Shape::kABytes;
+    const std::byte* const a = memory->stages[at->stage()] + mathGroup() * Shape::kAreaBytes;
+    const std::byte* const weight = memory->stages[at->stage()] + Shape::kABytes;
     constexpr uint32_t kAStep = kMajorA == Major::kK ? 2 : Shape::kRowBytes;  // bytes per k
     constexpr uint32_t kWeightStep = kMajorWeight == Major::kK ? 2 : Shape::kRowBytes;
     fenceProducts();
@@ -151,7 +152,7 @@ SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, bool 
     groupProducts();
     waitProducts<1>();  // the stage before this one has been read
     if (step > 0) release(&memory->ring, previous);
-    previous = at->stage;
+    previous = at->stage();
     at->advance();
   }
   waitProducts<0>();
@@ -180,19 +181,23 @@ template <class Shape>
 SLUICE_DEVICE void packSums(const Product* product, const NearMatrix* matrices,
                             const float (&sum)[Shape::kColumns / 2], TilePairs<Shape>& pairs) {
   constexpr int kHalf = Shape::kColumns / 4;  // sums of half of the columns
-  const float alpha = load(&product->alpha);
-  const uint16_t* const bias = load(&product->bias);
-  const int begins[2] = {load(&product->firstColumn), secondHalf<Shape>(product, matrices)};
-  const int columns = bias == nullptr ? 0 : load(&matrices[kOut].columns);
-  const int ends[2] = {columns, hasUp<Shape>(product) ? 2 * columns : columns};
   SLUICE_UNROLL
-  for (int i = 0; i < 2 * kHalf; i += 4) {
-    const int column = begins[i / kHalf] + fragmentColumn(i % kHalf), end = ends[i / kHalf];
-    // without a bias -0 is added, which changes nothing: 0 would turn a -0 into 0
-    const float first = column < end ? firstBf16(load(&bias[column])) : -0.F;
-    const float second = column + 1 < end ? firstBf16(load(&bias[column + 1])) : -0.F;
-    pairs[i / 2] = packBf16(sum[i] * alpha + first, sum[i + 1] * alpha + second);
-    pairs[i / 2 + 1] = packBf16(sum[i + 2] * alpha + first, sum[i + 3] * alpha + second);
+  for (int half = 0; half < 2; ++half) {
+    syncWarp();  // else what both halves need is loaded at once, into registers that there are not
+    const float alpha = load(&product->alpha);
+    const uint16_t* const bias = load(&product->bias);
+    const int begin = half == 0 ? load(&product->firstColumn) : secondHalf<Shape>(product, matrices);
+    const int columns = bias == nullptr ? 0 : load(&matrices[kOut].columns);
+    const int end = half == 1 && hasUp<Shape>(product) ? 2 * columns : columns;
+    SLUICE_UNROLL
+    for (int i = half * kHalf; i < (half + 1) * kHalf; i += 4) {
+      const int column = begin + fragmentColumn(i % kHalf);
+      // without a bias -0 is added, which changes nothing: 0 would turn a -0 into 0
+      const float first = column < end ? firstBf16(load(&bias[column])) : -0.F;
+      const float second = column + 1 < end ? firstBf16(load(&bias[column + 1])) : -0.F;
+      pairs[i / 2] = packBf16(sum[i] * alpha + first, sum[i + 1] * alpha + second);
+      pairs[i / 2 + 1] = packBf16(sum[i + 2] * alpha + first, sum[i + 3] * alpha + second);
+    }
   }
 }
 

@@ -26,33 +26,31 @@ SLUICE_DEVICE void initRing(Ring<kStages>* ring, int fillers, int users) {
   }
 }
 
-// A value. The parity is that of the phase of `full` that fills the stage next.
+// A value, in one register. The parity is that of the phase of `full` that fills the stage next.
 template <int kStages>
 struct RingPosition {
-  int stage = 0;
-  int parity = 0;
+  uint32_t count = 0;
 
-  SLUICE_DEVICE void advance() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
+  SLUICE_DEVICE int stage() const { return static_cast<int>(count % kStages); }
+  SLUICE_DEVICE int parity() const { return static_cast<int>(count / kStages % 2); }
+  SLUICE_DEVICE void advance() { ++count; }
 };
 
 // How long the users of a ring wait: for as long as the kernel goes on. After an abort, what was begun is
 // ended, for which the chain's limit is enough unless something is broken. From then on all waits end at
 // once, so that warps that must act together still pass the same instructions.
 struct AbortWatch {
-  static constexpr uint64_t kOver = ~uint64_t{0};
+  static constexpr uint32_t kOver = ~0U;
 
   const Chain& chain;
-  uint64_t since = 0;  // when this thread saw it
+  uint32_t since = 0;  // when this thread saw it, in units of 1024 ns; 0: it has not
 
   SLUICE_DEVICE bool look() {
     if (since == kOver) return true;
     if (loadRelaxedSystem(chain.abort) == 0) return false;
-    if (since == 0) since = globalTimer();
-    if (globalTimer() - since > chain.limit) since = kOver;
+    const auto now = static_cast<uint32_t>(globalTimer() >> 10);
+    if (since == 0) since = now | 1;
+    if (now - since > chain.limit >> 10) since = kOver;
     return since == kOver;
   }
 };
@@ -60,7 +58,7 @@ struct AbortWatch {
 // False: gave up.
 template <int kStages>
 SLUICE_DEVICE bool awaitFull(Ring<kStages>* ring, RingPosition<kStages> at, AbortWatch* watch) {
-  while (!hasEnded(&ring->full[at.stage], at.parity))
+  while (!hasEnded(&ring->full[at.stage()], at.parity()))
     if (watch->look()) return false;
   return true;
 }
@@ -68,8 +66,8 @@ SLUICE_DEVICE bool awaitFull(Ring<kStages>* ring, RingPosition<kStages> at, Abor
 // False: it took longer than `limit` nanoseconds.
 template <int kStages>
 SLUICE_DEVICE bool awaitEmpty(Ring<kStages>* ring, RingPosition<kStages> at, uint64_t limit) {
-  Barrier* const empty = &ring->empty[at.stage];
-  const int before = at.parity ^ 1;  // of the phase in which the stage's last load was used
+  Barrier* const empty = &ring->empty[at.stage()];
+  const int before = at.parity() ^ 1;  // of the phase in which the stage's last load was used
   if (hasEnded(empty, before)) return true;
   const uint64_t begin = globalTimer();
   while (!hasEnded(empty, before))

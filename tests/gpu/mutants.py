@@ -18,7 +18,7 @@ class Edit(typing.NamedTuple):
 
 
 # No mistake: one warpgroup falls behind the other by whole tasks.
-DELAY = Edit("", "if (mathGroup() == 1 && next.stage == 0) sleepFor(500'000);",
+DELAY = Edit("", "if (mathGroup() == 1 && next.stage() == 0) sleepFor(500'000);",
              after="if (threadIndex() % 128 == 0 && addShared")
 
 
@@ -40,11 +40,11 @@ MUTANTS = {
     "pitch_of_descriptor_halved": [Edit("Shape::kAreaBytes", "Shape::kAreaBytes / 2", before="kMajorWeight, ", after=")")],
     "stage_released_before_its_products": [without("waitProducts<1>();")],
     "no_barrier_before_signal": [without("syncNamed(1 + mathGroup(), 128);", after="  // plain stores of all threads")],
-    "signal_lost": [Edit("signalEnd(chain, &record->task);", "if (next.stage != 1) signalEnd(chain, &record->task);")],
+    "signal_lost": [Edit("signalEnd(chain, &record->task);", "if (next.stage() != 1) signalEnd(chain, &record->task);")],
     "poll_without_acquire": [without("fenceAcquire();")],
     "rows_not_masked": [Edit("left < 0 ? 0 : left > 64 ? 64 : left", "left < 0 ? 0 : 64")],
     "k_step_of_15": [Edit("k * kWeightStep", "k / 16 * 15 * kWeightStep")],
-    "first_parity_wrong": [Edit("at.parity ^ 1", "at.parity", before="const int before = ")],
+    "first_parity_wrong": [Edit("at.parity() ^ 1", "at.parity()", before="const int before = ")],
     "staging_reused_before_read": [without("if (threadIndex() % 128 == 0) waitStoresRead<1>();")],
     "no_proxy_fence_before_store": [without("fenceProxyAsyncShared();", after="\n  syncNamed")],
     "stores_only_read_before_signal": [Edit("waitStores<0>()", "waitStoresRead<0>()")],
@@ -52,8 +52,8 @@ MUTANTS = {
     # found while the kernel was written
     "record_released_before_read": [without("syncWarp();", after="  // all lanes have read the record")],
     "record_released_before_signal": [
-        Edit("", "release(&memory->ring, next.stage);", after="if (threadIndex() % 128 == 0 && addShared"),
-        without("release(&memory->ring, next.stage);"),
+        Edit("", "release(&memory->ring, next.stage());", after="if (threadIndex() % 128 == 0 && addShared"),
+        without("release(&memory->ring, next.stage());"),
     ],
     "staging_without_first_barrier": [without("syncNamed(1 + group, 128);", after="\n  write(staged);")],
     "staging_without_second_barrier": [without("syncNamed(1 + group, 128);", before="fenceProxyAsyncShared();\n  ")],

@@ -250,7 +250,7 @@ class Builder : private ProgramBuilder {
     b.rowWeightGrad = buffer("row_weight_grad", DType::kF32, {kDimR}, Role::kTemp, rowWeightGrad);
     b.rowsDx = rows("rows_dx", h, work_);
     if (s_.weightsAct)
-      b.weightedAct = own("weighted_act", DType::kBF16, {kDimR, fixedDim(i)}, Role::kTemp, false);
+      b.weightedAct = own("act_weighted", DType::kBF16, {kDimR, fixedDim(i)}, Role::kTemp, false);
     b.returned = b.rowsDx;
     b.returnedScalars = b.rowWeightGrad;
     if (!s_.inPlace) {

@@ -42,6 +42,7 @@ TEST_CASE("train.json compiles to the program of the schedule document, with and
   const bool inPlace = GENERATE(false, true);
   MoeShape shape;
   shape.inPlace = inPlace;
+  shape.weightsAct = true;
   const TaskProgram expected = buildMoeProgram(shape);
   CompileOptions options = setsFor(shape);
   options.fuse = {"none"};

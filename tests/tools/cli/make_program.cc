@@ -9,6 +9,7 @@
 int main(int argc, char** argv) {
   if (argc != 9) return 2;
   sluice::MoeShape shape;
+  shape.weightsAct = true;  // as the compiler makes it, so that it also runs on a GPU
   int* const fields[] = {&shape.ranks,        &shape.experts,   &shape.topK, &shape.hidden,
                          &shape.intermediate, &shape.maxTokens, &shape.cores};
   for (int i = 0; i < 7; ++i) *fields[i] = std::atoi(argv[2 + i]);
