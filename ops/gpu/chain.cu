@@ -13,10 +13,10 @@ __global__ void __launch_bounds__(kChainThreads, 1) chainKernel(const __grid_con
 }
 
 // Each activation has a kernel of its own: together their code would not fit into the caches of instructions.
-template <ActivationKind kKind>
+template <int kActivation>
 const char* launchWith(const Launch& launch, int blocks, cudaStream_t stream) {
   static_assert(WideShape::kColumns == kLaunchedColumns);
-  using Shape = ProductShape<WideShape::kColumns, WideShape::kStages, static_cast<int>(kKind)>;
+  using Shape = ProductShape<WideShape::kColumns, WideShape::kStages, kActivation>;
   constexpr int kBytes = sizeof(ChainMemory<Shape>);
   static_assert(kBytes <= 232'448);  // of a block of sm_90
   const auto kernel = reinterpret_cast<const void*>(&chainKernel<Shape>);
@@ -28,28 +28,34 @@ const char* launchWith(const Launch& launch, int blocks, cudaStream_t stream) {
   return said == cudaSuccess ? nullptr : cudaGetErrorString(said);
 }
 
+template <ActivationKind kKind>
+const char* launchOf(const Launch& launch, int blocks, cudaStream_t stream) {
+  return launchWith<static_cast<int>(kKind)>(launch, blocks, stream);
+}
+
 }  // namespace
 
-const char* launchChain(const Launch& launch, ActivationKind activation, int blocks, void* stream) {
+const char* launchChain(const Launch& launch, const ActivationKind* activation, int blocks, void* stream) {
   const auto in = static_cast<cudaStream_t>(stream);
-  switch (activation) {
+  if (activation == nullptr) return launchWith<kAnyActivation>(launch, blocks, in);
+  switch (*activation) {
     using enum ActivationKind;
     case kSwiglu:
-      return launchWith<kSwiglu>(launch, blocks, in);
+      return launchOf<kSwiglu>(launch, blocks, in);
     case kSilu:
-      return launchWith<kSilu>(launch, blocks, in);
+      return launchOf<kSilu>(launch, blocks, in);
     case kSwigluClamp:
-      return launchWith<kSwigluClamp>(launch, blocks, in);
+      return launchOf<kSwigluClamp>(launch, blocks, in);
     case kGeglu:
-      return launchWith<kGeglu>(launch, blocks, in);
+      return launchOf<kGeglu>(launch, blocks, in);
     case kReglu:
-      return launchWith<kReglu>(launch, blocks, in);
+      return launchOf<kReglu>(launch, blocks, in);
     case kSquaredReglu:
-      return launchWith<kSquaredReglu>(launch, blocks, in);
+      return launchOf<kSquaredReglu>(launch, blocks, in);
     case kRelu2:
-      return launchWith<kRelu2>(launch, blocks, in);
+      return launchOf<kRelu2>(launch, blocks, in);
     case kSwigluOai:
-      return launchWith<kSwigluOai>(launch, blocks, in);
+      return launchOf<kSwigluOai>(launch, blocks, in);
   }
   return "an unknown activation";
 }

@@ -8,8 +8,9 @@ namespace sluice::gpu {
 inline constexpr int kLaunchedColumns = 256;
 
 // Starts the kernel in that stream of CUDA (a cudaStream_t), with tiles of kLaunchedColumns. The activation
-// is that of all tasks which have one. All blocks run at the same time: there are at most as many as the GPU
-// has SMs, and a multiple of that of partitions. Returns what CUDA said; null: nothing was wrong.
-const char* launchChain(const Launch& launch, ActivationKind activation, int blocks, void* stream);
+// is that of all tasks which have one; null: they have several, and the kernel is the larger one that has the
+// code of all. All blocks run at the same time: there are at most as many as the GPU has SMs, and a multiple
+// of that of partitions. Returns what CUDA said; null: nothing was wrong.
+const char* launchChain(const Launch& launch, const ActivationKind* activation, int blocks, void* stream);
 
 }  // namespace sluice::gpu

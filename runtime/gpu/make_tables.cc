@@ -3,8 +3,8 @@
 
 #include "runtime/exec/operands.h"
 #include "runtime/gpu/gpu_backend.h"
-#include "runtime/gpu/supported.h"
 #include "runtime/gpu/translator.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +64,18 @@ std::vector<size_t> lanesOf(const Step& step, bool remote) {
   return found;
 }
 
+// The activation of all families that have one; none: they have several.
+std::optional<ActivationKind> activationOf(const TaskProgram& program) {
+  std::optional<ActivationKind> found;
+  for (const Family& family : program.families) {
+    const VectorWork work = infoOf(family.op).vector;
+    if (work != VectorWork::kActivation && work != VectorWork::kActivationGrad) continue;
+    if (found && *found != family.tiling.activation) return {};
+    found = family.tiling.activation;
+  }
+  return found.value_or(ActivationKind::kSwiglu);
+}
+
 void addMemory(const Step& step, const Staging& staged, GpuBackend& backend, StepTables& tables) {
   const auto addRange = [&tables](const void* data, size_t bytes) { tables.memory.push_back({data, bytes}); };
   const SymmetricMemory& words = step.events->words();
@@ -93,8 +105,7 @@ Expected<StepTables> makeTables(const Step& step, const Staging& staged, GpuBack
   StepTables tables;
   tables.rank = step.rank;
   tables.cores = countCores(step.program());
-  for (const Family& family : step.program().families)
-    if (hasActivation(family)) tables.activation = family.tiling.activation;
+  tables.activation = activationOf(step.program());
   const std::vector<size_t> lanes[gpu::kRoles] = {lanesOf(step, false), lanesOf(step, true)};
   for (int role = 0; role < gpu::kRoles; ++role) tables.lanes[role] = static_cast<int>(lanes[role].size());
   Lists lists(step, staged, backend, tables);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ops/gpu/chain_plan.h"
@@ -28,8 +29,8 @@ struct StepTables {
   std::vector<gpu::WeightGrad> weightGrads;
   std::vector<gpu::RowCopy> rowCopies;
   std::vector<gpu::RowWork> rowWorks;
-  ActivationKind activation = ActivationKind::kSwiglu;  // of all products and rowWorks that have one
-  std::vector<uint32_t> lists;                          // as gpu::Chain
+  std::optional<ActivationKind> activation;  // of all products and rowWorks that have one; none: several
+  std::vector<uint32_t> lists;               // as gpu::Chain
   int cores = 0;
   int lanes[gpu::kRoles] = {};
   std::vector<uint64_t*> counters;  // by rank

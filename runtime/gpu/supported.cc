@@ -31,24 +31,11 @@ Status checkProduct(const TaskProgram& program, const Family& family) {
 
 }  // namespace
 
-bool hasActivation(const Family& family) {
-  const VectorWork work = infoOf(family.op).vector;
-  return work == VectorWork::kActivation || work == VectorWork::kActivationGrad;
-}
-
 Status checkForGpu(const Plan& plan) {
   const TaskProgram& program = plan.program();
-  const Family* activated = nullptr;
   for (const Family& family : program.families) {
     const OpInfo& op = infoOf(family.op);
     const VectorWork work = op.vector;
-    if (hasActivation(family)) {
-      if (activated != nullptr && activated->tiling.activation != family.tiling.activation)
-        return cannot(family, fmt::format("its activation is {}, that of '{}' is {}, expected one of all",
-                                          text::word(family.tiling.activation), activated->name,
-                                          text::word(activated->tiling.activation)));
-      activated = &family;
-    }
     if (work == VectorWork::kQuantize || work == VectorWork::kAmax || work == VectorWork::kEncode)
       return cannot(family, fmt::format("there is no kernel for {}", text::word(family.op)));
     if (!op.hasFactors()) continue;

@@ -5,8 +5,6 @@
 
 namespace sluice {
 
-bool hasActivation(const Family& family);
-
 // Error: names a family that it cannot run, and why.
 Status checkForGpu(const Plan& plan);
 

@@ -197,9 +197,10 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
   for (size_t rank = 0; rank < tables.size(); ++rank)
     launch.chains[rank] =
         chainOf(*tables[rank], places[rank], arena_.data, at<uint64_t>(arena_.data, abortAt), timeoutSeconds);
+  const std::optional<ActivationKind> activation = tables.front()->activation;  // all ranks have one program
   ok = statusOf(cuda::record(begun_, stream_), "timing the kernel");
   if (ok)
-    ok = statusOf(gpu::launchChain(launch, tables.front()->activation, blocks_ * ranks(), stream_),
+    ok = statusOf(gpu::launchChain(launch, activation ? &*activation : nullptr, blocks_ * ranks(), stream_),
                   "launching the kernel");
   if (ok) ok = statusOf(cuda::record(ended_, stream_), "timing the kernel");
   std::vector<MemoryRange> heads;

@@ -35,7 +35,7 @@ Failure secondsBetween(void* /*begin*/, void* /*end*/, double* /*seconds*/) { re
 
 }  // namespace cuda
 
-const char* gpu::launchChain(const Launch& /*launch*/, ActivationKind /*activation*/, int /*blocks*/,
+const char* gpu::launchChain(const Launch& /*launch*/, const ActivationKind* /*activation*/, int /*blocks*/,
                              void* /*stream*/) {
   return kWithout;
 }
