@@ -56,7 +56,7 @@ class Sass(unittest.TestCase):
 
     def test_no_bulk_copy_is_in_a_loop_over_lanes(self):
         # nvcc has a short loop of its own around each, which ends at once where one lane copies; besides that one a stage may
-        # have a loop over boxes, and none over their rows
+        # have a loop over operands and one over their boxes, and none over rows
         for kernel in KERNELS:
             for place in kernel.places(sass.UTMALDG, sass.UBLKCP):
                 stage = stage_loop(kernel, place)
@@ -64,7 +64,7 @@ class Sass(unittest.TestCase):
                 if inner and kernel.has(inner[0], sass.ELECT):
                     del inner[0]
                 with self.subTest(kernel=kernel.name, instruction=place):
-                    self.assertLessEqual(len(inner), 1, f"loops of {[loop.size for loop in inner]} instructions")
+                    self.assertLessEqual(len(inner), 2, f"loops of {[loop.size for loop in inner]} instructions")
 
     def test_gathered_rows_are_asked_for_in_few_instructions(self):
         # a stage multiplies in 1,024 cycles, and a warp issues an instruction in no less than one
