@@ -111,7 +111,7 @@ TEST_CASE("telling how a program came about gives the same program") {
     size_t entries = 0;
     reported->graph->module.get().walk([&](moe::EntryOp) { ++entries; });
     CHECK(entries == program->entries.size());
-    CHECK(printIr(*reported->graph) == *lower(graph.path, Target{}, graph.options(), "differentiate"));
+    CHECK(printIr(*reported->graph) == *lower(graph.path, Target{}, graph.options(), "weight-rows"));
     CHECK(printProgram(*program) == *lower(graph.path, Target{}, graph.options(), ""));
     CHECK_FALSE(reported->decisions.empty());
     const auto timed = [&](const char* phase) {
@@ -147,9 +147,9 @@ TEST_CASE("the shipped graphs can be written as graph files and read again") {
     INFO(graph.path << " " << graph.activation << (graph.trained ? ", trained" : ""));
     const Expected<std::string> file = graphFile(graph.path, graph.options());
     if (!file) FAIL(file.error().message);
-    const Expected<std::string> before = lower(graph.path, Target{}, graph.options(), "differentiate");
+    const Expected<std::string> before = lower(graph.path, Target{}, graph.options(), "weight-rows");
     const std::string path = writeFile("again.json", *file);
-    const Expected<std::string> after = lower(path, Target{}, {}, "differentiate");
+    const Expected<std::string> after = lower(path, Target{}, {}, "weight-rows");
     if (!after) FAIL(after.error().message);
     CHECK(*after == *before);
     const Expected<std::string> fromIr = graphFile(writeFile("again.mlir", *before), {});
