@@ -50,7 +50,6 @@ MUTANTS = {
     "stores_only_read_before_signal": [Edit("waitStores<0>()", "waitStoresRead<0>()")],
     "first_warpgroup_signals": [Edit("1", "0", before="addShared(&record->ended, 1) % 2 == ")],
     # found while the kernel was written
-    "record_released_before_read": [without("syncWarp();", after="  // all lanes have read the record")],
     "record_released_before_signal": [
         Edit("", "release(&memory->ring, next.stage());", after="if (threadIndex() % 128 == 0 && addShared"),
         without("release(&memory->ring, next.stage());"),
@@ -63,7 +62,6 @@ MUTANTS = {
         Edit("", "fenceProxyAsync();", after="fenceAcquire();"),
         without("fenceProxyAsync();", after="  // others wrote"),
     ],
-    "no_sync_warp_after_acquire": [without("syncWarp();", after="  // what any lane has found")],
     # offsets beyond 2 GiB
     "staged_pitch_of_32_bits": [in_32_bits("load(&out->rowPitch)", after=";\n    storePlain<2>")],
     "loaded_pitch_of_32_bits": [in_32_bits("load(&from->rowPitch)", after=";\n  const std::byte* const corner")],
@@ -103,7 +101,6 @@ MUTANTS = {
     "gathered_row_without_divisor": [Edit("load(&operands->each[0].divisor)", "1", before="static_cast<uint32_t>(")],
     "gathered_row_at_place_of_another": [Edit("swizzled(next + first, 16 * part)", "swizzled((next + first) ^ 1, 16 * part)")],
     "masked_row_gathered": [Edit("source >= 0 && left > 64 * box", "left > 64 * box")],
-    "sources_set_before_they_are_used": [without("syncWarp();", after="\n  SLUICE_UNROLL\n  for (int i = 0; i < 4; ++i) {\n    const int32_t name")],
     # weight gradients
     "grad_rows_not_masked": [Edit("to.rows < 64 ? to.rows : 64", "64")],
     "grad_written_instead_of_added": [Edit("addBox(load(&out->map), staged, column, row, expert)",
