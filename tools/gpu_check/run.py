@@ -128,7 +128,8 @@ class Visit:
         self.tool = os.path.join(HERE, "gpu_check")
 
     def seconds_left(self, rung):
-        share = sum(each.seconds for each in RUNGS[:rung + 1]) / BUDGET
+        # without rung 0, which lists the probes, nothing can run: it may take what it needs of any budget
+        share = sum(each.seconds for each in RUNGS[:rung + 1]) / BUDGET if rung > 0 else 1
         return self.began + share * (self.options.budget - PACKING) - time.monotonic()
 
     def add(self, step):
