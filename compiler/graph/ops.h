@@ -14,7 +14,8 @@ struct OpPort {
   std::string_view name;
   bool required = true;
   bool routing = false;  // takes or gives a routing; all other ports a tensor
-  // Of a result after another optional one: the attribute, without a value, that the op has if it gives it.
+  // The attribute, without a value, of an op that gives this result; only a result after another optional one
+  // has it.
   std::string_view givenBy = {};
 };
 

@@ -33,7 +33,7 @@ SLUICE_DEVICE void activate(const Product* product, const Pairs& gate, const Pai
         }
       }
     };
-    ops::withActivation<Scalar>(activationOf<Shape>(product), load(&product->limit), body);
+    ops::withActivation<Scalar>(chosenActivation<Shape::kActivation>(product), load(&product->limit), body);
   }
 }
 
@@ -119,7 +119,7 @@ SLUICE_DEVICE void differentiate(const Product* product, Pairs& gate, Pairs& up,
         }
       }
     };
-    ops::withActivation<Scalar>(activationOf<Shape>(product), load(&product->limit), body);
+    ops::withActivation<Scalar>(chosenActivation<Shape::kActivation>(product), load(&product->limit), body);
   }
 }
 

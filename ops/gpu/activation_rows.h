@@ -20,12 +20,6 @@ SLUICE_DEVICE GatePart loadGatePart(const std::byte* row, int piece, int columns
   return part;
 }
 
-// The activation of work that has one: that of the kernel, if it has one.
-template <int kActivation>
-SLUICE_DEVICE ActivationKind activationOf(const RowWork* work) {
-  return kActivation < 0 ? load(&work->activation) : static_cast<ActivationKind>(kActivation);
-}
-
 template <int kActivation>
 SLUICE_DEVICE void activateRows(const RowWork* work) {
   const auto body = [work](const auto& function, auto hasGate) {
@@ -41,7 +35,7 @@ SLUICE_DEVICE void activateRows(const RowWork* work) {
       storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::partOf(act));
     });
   };
-  ops::withActivation<Scalar>(activationOf<kActivation>(work), load(&work->limit), body);
+  ops::withActivation<Scalar>(chosenActivation<kActivation>(work), load(&work->limit), body);
 }
 
 // A part of a row whose gradients are times `weight`. Returns what it adds to the gradient of that.
@@ -89,7 +83,7 @@ SLUICE_DEVICE void activationGradOfRows(const RowWork* work) {
       if (laneIndex() == 0 && weightGrads != nullptr) store(&weightGrads[row], sum);
     }
   };
-  ops::withActivation<Scalar>(activationOf<kActivation>(work), load(&work->limit), body);
+  ops::withActivation<Scalar>(chosenActivation<kActivation>(work), load(&work->limit), body);
 }
 
 }  // namespace sluice::gpu

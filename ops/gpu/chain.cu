@@ -1,6 +1,9 @@
 // The persistent kernel for sm_90a, and its launch.
 #include <cuda_runtime_api.h>
 
+#include <iterator>
+#include <utility>
+
 #include "ops/gpu/chain.h"
 #include "ops/gpu/chain_launch.h"
 
@@ -28,9 +31,12 @@ const char* launchWith(const Launch& launch, int blocks, cudaStream_t stream) {
   return said == cudaSuccess ? nullptr : cudaGetErrorString(said);
 }
 
-template <ActivationKind kKind>
-const char* launchOf(const Launch& launch, int blocks, cudaStream_t stream) {
-  return launchWith<static_cast<int>(kKind)>(launch, blocks, stream);
+template <int... kKinds>
+const char* launchKind(int kind, const Launch& launch, int blocks, cudaStream_t stream,
+                       std::integer_sequence<int, kKinds...> /*all*/) {
+  const char* said = "an unknown activation";
+  static_cast<void>(((kind == kKinds && (said = launchWith<kKinds>(launch, blocks, stream), true)) || ...));
+  return said;
 }
 
 }  // namespace
@@ -38,26 +44,8 @@ const char* launchOf(const Launch& launch, int blocks, cudaStream_t stream) {
 const char* launchChain(const Launch& launch, const ActivationKind* activation, int blocks, void* stream) {
   const auto in = static_cast<cudaStream_t>(stream);
   if (activation == nullptr) return launchWith<kAnyActivation>(launch, blocks, in);
-  switch (*activation) {
-    using enum ActivationKind;
-    case kSwiglu:
-      return launchOf<kSwiglu>(launch, blocks, in);
-    case kSilu:
-      return launchOf<kSilu>(launch, blocks, in);
-    case kSwigluClamp:
-      return launchOf<kSwigluClamp>(launch, blocks, in);
-    case kGeglu:
-      return launchOf<kGeglu>(launch, blocks, in);
-    case kReglu:
-      return launchOf<kReglu>(launch, blocks, in);
-    case kSquaredReglu:
-      return launchOf<kSquaredReglu>(launch, blocks, in);
-    case kRelu2:
-      return launchOf<kRelu2>(launch, blocks, in);
-    case kSwigluOai:
-      return launchOf<kSwigluOai>(launch, blocks, in);
-  }
-  return "an unknown activation";
+  return launchKind(static_cast<int>(*activation), launch, blocks, in,
+                    std::make_integer_sequence<int, static_cast<int>(std::size(kActivations))>());
 }
 
 }  // namespace sluice::gpu

@@ -146,14 +146,11 @@ SLUICE_DEVICE void readIndex(const Operands* operands, int k, NamedRows* rows) {
 
 // By the warp, which no longer needs the sources that were there.
 SLUICE_DEVICE void setSources(Operands* operands, const NamedRows& rows) {
-  const auto divisor = static_cast<uint32_t>(load(&operands->each[0].divisor));
+  const int divisor = load(&operands->each[0].divisor);
   syncWarp();
   SLUICE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int32_t name = rows.names[i];
-    store(&operands->sources[laneIndex() + 32 * i],
-          name < 0 ? -1 : static_cast<int32_t>(static_cast<uint32_t>(name) / divisor));
-  }
+  for (int i = 0; i < 4; ++i)
+    store(&operands->sources[laneIndex() + 32 * i], namedRow(rows.names[i], divisor));
   syncWarp();
 }
 

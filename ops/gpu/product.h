@@ -12,12 +12,11 @@
 #include "ops/gpu/load_box.h"
 #include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
+#include "ops/gpu/scalar.h"
 #include "ops/gpu/stage_rows.h"
 #include "runtime/base/activation_info.h"
 
 namespace sluice::gpu {
-
-inline constexpr int kAnyActivation = -1;
 
 // Without an activation the kernel takes that of each task, and has the code of all.
 template <int kColumns_, int kStages_, int kActivation_ = kAnyActivation>
@@ -25,7 +24,7 @@ struct ProductShape {
   static constexpr int kColumns = kColumns_;  // 128 or 256
   static constexpr int kStages = kStages_;
   static constexpr int kActivation = kActivation_;
-  static constexpr int kRows = 128;
+  static constexpr int kRows = kTileRows;
   static constexpr int kDepth = 64;  // k of a stage
   static constexpr uint32_t kRowBytes = 128;
   static constexpr uint32_t kAreaBytes = 64 * kRowBytes;  // 64 rows or columns of 64 k
@@ -41,15 +40,6 @@ struct alignas(1024) ProductMemory {  // shared
   Operands operands;                      // of the task that is loaded
 };
 
-// The activation of a product that has one.
-template <class Shape>
-SLUICE_DEVICE ActivationKind activationOf(const Product* product) {
-  if constexpr (Shape::kActivation == kAnyActivation)
-    return load(&product->activation);
-  else
-    return static_cast<ActivationKind>(Shape::kActivation);
-}
-
 // Bit k: activation k has a gate. A number, because kernels cannot read a table of the host.
 inline constexpr uint32_t kGated = [] {
   uint32_t bits = 0;
@@ -59,7 +49,7 @@ inline constexpr uint32_t kGated = [] {
 }();
 template <class Shape>
 SLUICE_DEVICE bool isGated(const Product* product) {
-  return (kGated >> static_cast<uint32_t>(activationOf<Shape>(product)) & 1) != 0;
+  return (kGated >> static_cast<uint32_t>(chosenActivation<Shape::kActivation>(product)) & 1) != 0;
 }
 
 // Whether the second half of a tile's columns are those of up.

@@ -9,6 +9,9 @@
 
 namespace sluice::gpu {
 
+inline constexpr int kTileRows = 128;   // of a tile of the kernel, and of a box of `a`
+inline constexpr int kStoredRows = 64;  // of a box of results
+
 // A matrix in global memory [experts, rows, columns], and a map of it for the operand that the map's box is
 // for: `a` 128 rows, a weight [K,N] 64 rows, a weight [N,K] half of kColumns rows, what is stored 64 rows; 64
 // columns each. Those of a WeightGrad are described there. Where a matrix can have no map, it is loaded and

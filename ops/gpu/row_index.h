@@ -5,11 +5,14 @@
 
 namespace sluice::gpu {
 
-// Row `row` of what is gathered; below 0: it is all 0. Without an index it is the row itself.
+// The row that an index names; below 0: none, so that it is all 0.
+SLUICE_DEVICE int namedRow(int32_t name, int divisor) {
+  return name < 0 ? -1 : static_cast<int>(static_cast<uint32_t>(name) / static_cast<uint32_t>(divisor));
+}
+
+// Row `row` of what is gathered, likewise. Without an index it is the row itself.
 SLUICE_DEVICE int indexedRow(const int32_t* index, int row, int divisor) {
-  if (index == nullptr) return row;
-  const int named = load(&index[row]);
-  return named < 0 ? named : named / divisor;
+  return index == nullptr ? row : namedRow(load(&index[row]), divisor);
 }
 
 }  // namespace sluice::gpu

@@ -6,6 +6,17 @@
 
 namespace sluice::gpu {
 
+inline constexpr int kAnyActivation = -1;
+
+// The activation of work that has one: that of the kernel, if the kernel has only one.
+template <int kActivation, class Work>
+SLUICE_DEVICE ActivationKind chosenActivation(const Work* work) {
+  if constexpr (kActivation == kAnyActivation)
+    return load(&work->activation);
+  else
+    return static_cast<ActivationKind>(kActivation);
+}
+
 // What the formulas compute with.
 struct Scalar {
   using F = float;

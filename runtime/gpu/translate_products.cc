@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-constexpr int kTileRows = 128;
-constexpr int kStoredRows = 64;  // of a box of results
+using gpu::kStoredRows;
+using gpu::kTileRows;
 
 gpu::ProductKind kindOf(VectorWork work) {
   switch (work) {

@@ -98,7 +98,7 @@ MUTANTS = {
     "unmapped_rows_not_masked": [Edit("row < end", "end >= 0", after=" ? indexedRow")],
     "map_not_fenced": [without("fenceMap(load(&record->matrices[each].map));")],
     "filled_row_without_divisor": [Edit("load(&from->divisor)", "1", before="indexedRow(index, row, ")],
-    "gathered_row_without_divisor": [Edit("load(&operands->each[0].divisor)", "1", before="static_cast<uint32_t>(")],
+    "gathered_row_without_divisor": [Edit("load(&operands->each[0].divisor)", "1", before="const int divisor = ")],
     "gathered_row_at_place_of_another": [Edit("swizzled(next + first, 16 * part)", "swizzled((next + first) ^ 1, 16 * part)")],
     "masked_row_gathered": [Edit("source >= 0 && left > 64 * box", "left > 64 * box")],
     # weight gradients

@@ -35,17 +35,17 @@ class Instruction(typing.NamedTuple):
 
     @property
     def is_conditional(self):
-        """Of a BRA or an EXIT: whether the next instruction may follow (it has a predicate, or asks whether the warp is apart)."""
+        """Whether the next instruction may follow a BRA or an EXIT (it has a predicate, or asks whether the warp is apart)."""
         return self.low >> 12 & 0xf != 7 or self.high >> 23 & 0x1f != 7
 
     @property
     def scope(self):
-        """Of a MEMBAR."""
+        """The scope of a MEMBAR."""
         return SCOPES.get(self.high >> 12 & 0xf, "unknown")
 
     @property
     def jump(self):
-        """Of a BRA: how many instructions after the next one its target is."""
+        """How many instructions after the next one the target of a BRA is."""
         parts = (self.low >> 34 | (self.high & 0x3ffff) << 30) << 8 | self.low >> 16 & 0xff  # in units of 4 bytes
         return (parts - (1 << 56) if parts >> 55 else parts) // 4
 

@@ -4,8 +4,6 @@
 # Prints each case and writes gpu_bench.json to the current folder. Takes a few minutes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-# PyTorch brings cuBLAS, which no cache of the loader knows
-cublas=$(python3 -c 'import glob, sys
-print(":".join(folder for path in sys.path for folder in glob.glob(path + "/nvidia/*/lib") if glob.glob(folder + "/libcublas.so.*")))' || true)
+cublas=$(python3 -c 'import runpy, sys; print(":".join(runpy.run_path(sys.argv[1])["cublas_folders"]()))' "$here/run" || true)
 export LD_LIBRARY_PATH=$here/lib${cublas:+:$cublas}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 exec "$here/gpu_bench" "$here/bench_programs" --json gpu_bench.json "$@"

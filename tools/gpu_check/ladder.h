@@ -44,7 +44,7 @@ struct LadderPlan {
 // In the order in which they make sense. The machine outlives them.
 std::vector<NamedCheck> ladderOf(const CheckMachine& machine, const LadderPlan& plan);
 
-// Of the cases of tests/gpu, and of rates (rates.cc).
+// The cases of tests/gpu (case_checks.cc) and rates (rates.cc).
 std::vector<NamedCheck> caseChecks(const CheckMachine& machine, const LadderPlan& plan);
 std::vector<NamedCheck> rateChecks(const CheckMachine& machine, const LadderPlan& plan);
 

@@ -20,14 +20,14 @@ namespace sluice::tools {
 namespace {
 
 using gpu::GradForm;
+using gpu::kStoredRows;
+using gpu::kTileRows;
 using gpu::Major;
 using gpu::ProductKind;
 
-constexpr int kTileRows = 128;
-constexpr int kDepth = 64;       // of a sum, in a stage
-constexpr int kSlots = 12;       // 132 tiles are so many slots by 11 columns of tiles
-constexpr int kLaunches = 3;     // of which the fastest counts
-constexpr int kResultRows = 64;  // of a box that is stored
+constexpr int kDepth = 64;    // of a sum, in a stage
+constexpr int kSlots = 12;    // 132 tiles are so many slots by 11 columns of tiles
+constexpr int kLaunches = 3;  // of which the fastest counts
 
 struct RateSizes {
   int shortSum, longSum;
@@ -94,7 +94,7 @@ class RateRun {
     return made->data;
   }
 
-  // Of bf16 or fp32, [rows, columns], with a map if it can have one.
+  // Adds a matrix [rows, columns] of bf16 or fp32, with a map if it can have one.
   uint16_t addMatrix(int64_t rows, int64_t columns, int boxRows, int elementBytes = 2, bool isMapped = true) {
     gpu::MappedMatrix matrix{
         .elementBytes = elementBytes, .columns = columns, .rows = rows, .boxRows = boxRows};
@@ -194,9 +194,9 @@ std::function<gpu::Product(int core, int sum)> productsOf(RateRun& run, const Ra
   product.weight = rate.major == Major::kMn ? run.addMatrix(longSum, ofWeight, kDepth)
                                             : run.addMatrix(ofWeight, longSum, columns / 2);
   const bool isGradient = rate.kind == ProductKind::kActivationGrad;
-  product.out = run.addMatrix(rows, isGradient ? both : width, kResultRows);
-  if (rate.kind != ProductKind::kPlain) product.gateUp = run.addMatrix(rows, both, kResultRows);
-  if (isGradient) product.weightedAct = run.addMatrix(rows, width, kResultRows);
+  product.out = run.addMatrix(rows, isGradient ? both : width, kStoredRows);
+  if (rate.kind != ProductKind::kPlain) product.gateUp = run.addMatrix(rows, both, kStoredRows);
+  if (isGradient) product.weightedAct = run.addMatrix(rows, width, kStoredRows);
   if (rate.isGathered) product.rowIndex = run.addIndex(static_cast<int>(rows));
   return [product, inTile, slots = run.slots()](int core, int sum) {
     gpu::Product work = product;
@@ -215,7 +215,7 @@ std::function<gpu::WeightGrad(int core, int sum)> weightGradsOf(RateRun& run, co
   gpu::WeightGrad grad{.form = *rate.grad};
   grad.a = run.addMatrix(longSum, rows, kDepth);
   grad.dy = run.addMatrix(longSum, width, kDepth);
-  grad.out = run.addMatrix(rows, width, 64, isFloat ? 4 : 2);
+  grad.out = run.addMatrix(rows, width, kStoredRows, isFloat ? 4 : 2);
   if (rate.isGathered) grad.dyIndex = run.addIndex(longSum);
   return [grad, columns, slots = run.slots()](int core, int sum) {
     gpu::WeightGrad work = grad;

@@ -23,7 +23,8 @@ struct DeviceInfo {
   size_t freeBytes;
 };
 Failure countDevices(int* count);
-// Of CUDA, 13000 for 13.0: what the driver supports (0: there is no driver), and what this build needs.
+// Versions of CUDA, 13000 for 13.0: what the driver supports (0: there is no driver), and what this build
+// needs.
 Failure describeVersions(int* driver, int* runtime);
 Failure describe(int device, DeviceInfo* info);
 

@@ -8,7 +8,8 @@
 namespace sluice::ops::sm90_model {
 namespace {
 
-constexpr int kTileRows = 128;
+using gpu::kStoredRows;
+using gpu::kTileRows;
 
 Operand read(const Result& result) { return {result.data, result.ld, result.type}; }
 
@@ -50,7 +51,7 @@ void gmm(const GmmArgs& args) {
   product.a = a.add(kTileRows);
   product.weight = b.add(args.transposeB ? run.tileColumns() / 2 : 64);
   product.weightMajor = args.transposeB ? gpu::Major::kK : gpu::Major::kMn;
-  product.out = c.add(64);
+  product.out = c.add(kStoredRows);
   product.k = args.k;
   product.rowIndex = allowed(run, args.rowsA, args.rows);
   product.alpha = args.alpha;
@@ -85,7 +86,7 @@ void gmmWeightGrad(const GmmWeightGradArgs& given) {
   gpu::WeightGrad grad{};
   grad.a = a.add(64);
   grad.dy = b.add(64);
-  grad.out = c.add(64);
+  grad.out = c.add(kStoredRows);
   grad.form = formOf(args);
   grad.rows = args.rows;
   grad.alpha = args.alpha;
