@@ -49,7 +49,7 @@ class ScaleFolder {
   }
 
   bool visit(size_t scale) {
-    const size_t value = graph_.nodes[scale].reads[0], scaled = graph_.nodes[scale].writes[0];
+    const size_t value = graph_.nodes[scale].value(), scaled = graph_.nodes[scale].result();
     std::vector<size_t>& readers = uses_.readers[scaled];
     const std::optional<size_t> producer = uses_.writer[value];
     const bool isOnlyReader = uses_.readers[value].size() == 1 && !graph_.kept[value];
@@ -96,7 +96,7 @@ std::vector<FusedPair> fuseReaders(const FusionGraph& graph, FusionRole role, bo
   std::vector<FusedPair> pairs;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (graph.nodes[n].role != role) continue;
-    const size_t tensor = graph.nodes[n].reads[0];
+    const size_t tensor = graph.nodes[n].value();
     const std::optional<size_t> gmm = uses.writer[tensor];
     if (!gmm || taken[*gmm]) continue;
     const FusionRole product = graph.nodes[*gmm].role;

@@ -29,6 +29,10 @@ struct FusionNode {
   float alpha = 1;  // of a product or a scale
   std::vector<size_t> reads;
   std::vector<size_t> writes;
+
+  // What a scale multiplies, or what an activation reads that may be the product of a gmm; and the result.
+  size_t value() const { return reads.front(); }
+  size_t result() const { return writes.front(); }
 };
 
 struct FusionGraph {

@@ -48,20 +48,20 @@ class Rewriter {
     for (Family& family : program_.families)
       if (family.entry == back.entry)
         for (size_t i = 0; i < back.writes.size(); ++i)
-          replace(family.reads, back.writes[i], operandAt(back.reads, i));
+          replace(family.reads, back.writes[i], bufferAt(back.reads, i));
     back.writes.clear();
   }
 
-  bool canGather(const Family& family, size_t operand) const {
-    return infoOf(family.op).reads[operand].inPlace == Extent::kTokens &&
-           !infoOf(program_.at(family.space).kind).dense && !roundsFactors(family.tiling);
+  bool canGather(const Family& family, const OperandInfo& operand) const {
+    return operand.inPlace == Extent::kTokens && !infoOf(program_.at(family.space).kind).dense &&
+           !roundsFactors(family.tiling);
   }
 
   // Whether all families that read the rows can gather them.
   bool canGather(BufferId rows) const {
     return std::ranges::all_of(program_.families, [&](const Family& family) {
       for (size_t i = 0; i < family.reads.size(); ++i)
-        if (family.reads[i] == rows && !canGather(family, i)) return false;
+        if (family.reads[i] == rows && !canGather(family, infoOf(family.op).reads[i])) return false;
       return true;
     });
   }
@@ -77,9 +77,10 @@ class Rewriter {
   // Those that read the rows of the dispatch read its tokens instead, which are kept for later entries that
   // are not given them.
   void gatherInPlace(std::vector<Family>::iterator dispatch) {
-    const BufferId tokens = operandAt(dispatch->reads, 0), rows = operandAt(dispatch->writes, 0);
+    const Operands ids = findOperands(*dispatch);
+    const BufferId tokens = ids.tokens, rows = ids.rows;
     if (!rows || program_.at(rows).type != DType::kBF16 || program_.at(rows).role == Role::kOutput) return;
-    if (has(dispatch->writes, 2) || !canGather(rows)) return;
+    if (ids.rowScales || !canGather(rows)) return;
     bool isKept = false;
     for (Family& family : program_.families) {
       if (std::ranges::find(family.reads, rows) == family.reads.end()) continue;
@@ -88,7 +89,7 @@ class Rewriter {
       else
         isKept = true;
     }
-    dispatch->reads[0] = dispatch->writes[0] = BufferId{};
+    placeOf(*dispatch, &Operands::tokens) = placeOf(*dispatch, &Operands::rows) = BufferId{};
     trimOperands(*dispatch);
     if (!isKept) return;
     program_.buffers[rows.value].shape.front() = {Extent::kTokens, 0};
@@ -141,7 +142,7 @@ class Rewriter {
 
 bool readsInPlace(const TaskProgram& program) {
   return program.mesh.peers() == 1 && std::ranges::none_of(program.families, [&](const Family& family) {
-           return family.op == OpKind::kDispatch && has(family.writes, 0) &&
+           return family.op == OpKind::kDispatch && findBuffer(family, &Operands::rows) &&
                   program.at(family.entry).routes();
          });
 }

@@ -20,8 +20,9 @@ Expected<TaskProgram> shardTensors(TaskProgram program) {
     const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
     if (!written) return errorAt(family, fmt::format("node '{}': {}", family.name, written.error().message));
     for (size_t i = 0; i < written->size(); ++i) {
-      if (!has(family.writes, i)) continue;
-      Buffer& buffer = program.buffers[family.writes[i].value];
+      const BufferId id = bufferAt(family.writes, i);
+      if (!id) continue;
+      Buffer& buffer = program.buffers[id.value];
       if (buffer.sharding != Sharding::kWhole && buffer.sharding != (*written)[i])
         return errorAt(family,
                        fmt::format("node '{}' writes output '{}', {} at each of {} ranks, but the graph "

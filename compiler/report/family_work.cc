@@ -36,8 +36,8 @@ FamilyWork workOf(const TaskProgram& program, const Family& family) {
   if (op.domain == Domain::kSends) {
     // Rows are told by pairs here, and by rows where they arrive.
     work.read = {0, 0, 0, work.read.tokens};
-    if (has(family.reads, 1)) {
-      const int64_t weights = bytesPerUnit(program.at(family.reads[1]));
+    if (const BufferId id = findBuffer(family, &Operands::weights)) {
+      const int64_t weights = bytesPerUnit(program.at(id));
       work.read.pairs += weights / program.topK - weights;
     }
     work.written = {0, 0, 0, work.written.rows};

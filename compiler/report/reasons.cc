@@ -169,9 +169,9 @@ std::string Reasons::fusionReason(const Family& family) const {
       if (llvm::isa<moe::GmmOp>(*gmm) && family.name == first + "_" + second)
         text = fmt::format("fused: '{}' and '{}' are one task", first, second);
     }
-  const bool kept = !gradient && family.writes.size() > 1 && family.writes[1];
+  const BufferId kept = gradient ? BufferId{} : findBuffer(family, &Operands::gateUp);
   return text + (kept ? fmt::format("; the product is written as '{}', since it is read elsewhere",
-                                    program_.at(family.writes[1]).name)
+                                    program_.at(kept).name)
                       : "; the product between them is never written");
 }
 

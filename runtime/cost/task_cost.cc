@@ -49,7 +49,8 @@ double inRuns(const Rates& rates, double bytes, double run, bool isWhole) {
 Traffic gmmTraffic(const TaskProgram& program, const Family& family, double rows, double columns,
                    double width, double reuse, const Rates& rates) {
   Traffic traffic;
-  const double ofRows = elementBytes(program, family), ofWeight = elementBytes(program, family, 1);
+  const double ofRows = elementBytes(program, rowsRead(family)),
+               ofWeight = elementBytes(program, findBuffer(family, &Operands::b));
   const double weight = columns * family.tiling.k * ofWeight, whole = width * family.tiling.k * ofWeight;
   const double a = rows * family.tiling.k * ofRows, tiles = std::max(1.0, width / columns);
   const double first = 2 * whole <= rates.caches.shared ? 1 / reuse : 1;
@@ -78,7 +79,7 @@ void addGmm(const TaskProgram& program, const Family& family, double rows, doubl
   cost.product =
       productSeconds(matrix, isTransposed(family.op, family.tiling) ? matrix.gmmTransposed : matrix.gmm, rows,
                      columns, family.tiling.k);
-  if (const BufferId rows = operandAt(family.reads, 0); rows && isCodes(program.at(rows).type))
+  if (const BufferId rows = rowsRead(family); rows && isCodes(program.at(rows).type))
     cost.product /= kCodesSpeed;
   const double k = family.tiling.k, passes = passesOver(matrix, rows);
   cost.product += roundingSeconds(family.tiling, rows * k, passes * columns * k, rates.vector);
@@ -113,8 +114,9 @@ TaskRates::TaskRates(const Rates& rates, int32_t cores)
 TaskRates::TaskRates(const Rates& rates)
     : all(rates), read(rates.memory.coreRead), write(rates.memory.coreWrite) {}
 
-double elementBytes(const TaskProgram& program, const Family& family, size_t operand) {
-  const BufferId id = operandAt(family.reads, operand);
+BufferId rowsRead(const Family& family) { return family.reads.empty() ? BufferId{} : family.reads.front(); }
+
+double elementBytes(const TaskProgram& program, BufferId id) {
   return id ? numberBytes(program.at(id).type) : kBf16;
 }
 
@@ -136,7 +138,8 @@ double vectorSeconds(const Family& family, double elements, const VectorRates& r
     case VectorWork::kActivation:
       return elements / rates.activation;
     case VectorWork::kActivationGrad:
-      return elements / rates.activationGrad + (has(family.writes, 2) ? elements / rates.copy : 0);
+      return elements / rates.activationGrad +
+             (findBuffer(family, &Operands::weightedAct) ? elements / rates.copy : 0);
     case VectorWork::kScale:
     case VectorWork::kQuantize:
     case VectorWork::kEncode:
@@ -171,17 +174,17 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
     cost.product =
         productSeconds(all.matrix, all.matrix.weightGrad, m, columns, rows) +
         roundingSeconds(family.tiling, m * rows, passesOver(all.matrix, m) * columns * rows, all.vector);
-    const int64_t bytes = has(family.writes, 0) ? dtypeBytes(program.at(family.writes[0]).type) : 2;
-    traffic = weightGradTraffic(family, rows, m, columns, static_cast<double>(bytes), all);
+    traffic = weightGradTraffic(family, rows, m, columns,
+                                elementBytes(program, findBuffer(family, &Operands::c)), all);
   } else if (op.vector == VectorWork::kNone) {
-    const bool movesRows = has(family.reads, 0);  // else a number of each
-    traffic.read = traffic.written = rows * (movesRows ? n * elementBytes(program, family) : kF32);
+    const BufferId moved = rowsRead(family);  // none: a number of each
+    traffic.read = traffic.written = rows * (moved ? n * elementBytes(program, moved) : kF32);
   }
   // the rows that it adds have arrived, or were written by other cores
   if (op.vector == VectorWork::kWeightedSum)
-    traffic.read = rows * columns * family.tiling.k * elementBytes(program, family);
+    traffic.read = rows * columns * family.tiling.k * elementBytes(program, rowsRead(family));
   // rates are of bf16, and what an element takes is in proportion to its bytes
-  const double elements = rows * columns * elementBytes(program, family) / kBf16;
+  const double elements = rows * columns * elementBytes(program, rowsRead(family)) / kBf16;
   cost.vector = vectorSeconds(family, elements, all.vector);
   cost.read = traffic.read;
   cost.written = traffic.written;

@@ -35,8 +35,10 @@ struct TaskCost {
 // Seconds of one product of that shape alone, everything in cache.
 double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double m, double n, double k);
 
-// Bytes of a number of an operand of `family`; 2 if it has none.
-double elementBytes(const TaskProgram& program, const Family& family, size_t operand = 0);
+// The rows that a family works on: those that it reads first. None if it moves only a number of each.
+BufferId rowsRead(const Family& family);
+// Bytes of a number of a buffer; 2 if that is none.
+double elementBytes(const TaskProgram& program, BufferId id);
 
 // The time of a task of `family` of `program` with that many rows; `reuse` consecutive tasks read the same
 // weight.

@@ -35,30 +35,30 @@ class Product {
  public:
   Product(const CpuStep& step, const Task& task, std::byte* scratch)
       : family_(step.program().at(task.family)),
+        ids_(step.operands(task)),
         kernels_(*step.kernels().find(productTypesOf(step.program(), family_))),
         tiling_(family_.tiling),
         range_(rowsOf(step, task)),
         columns_(tileOf(family_.op, tiling_, task.tile).n),
         parts_(weightParts(family_.op, tiling_)),
-        a_(factorRowsAt(step, family_, 0, range_.begin)),
+        a_(factorRowsAt(step, task, &Operands::a, range_.begin)),
         transposed_(isTransposed(family_.op, tiling_)),
-        weight_(elements<std::byte>(step.at(family_.reads[1]), range_.expert),
-                transposed_ ? tiling_.k : parts_ * tiling_.n, step.program().at(family_.reads[1]).type),
-        bias_(infoOf(family_.op).vector == VectorWork::kActivationGrad
-                  ? nullptr
-                  : biasOf(step, operandAt(family_.reads, 2), family_.writes[0], range_.expert,
-                           int64_t{parts_} * tiling_.n, columns_.begin)),
-        rowScale_(hasRowBlocks(step.program(), family_) ? nullptr : scaleAt(step, 0, 0)),
+        weight_(elements<std::byte>(step.at(ids_.b), range_.expert),
+                transposed_ ? tiling_.k : parts_ * tiling_.n, step.program().at(ids_.b).type),
+        bias_(biasOf(step, ids_.bias, ids_.c ? ids_.c : ids_.act, range_.expert, int64_t{parts_} * tiling_.n,
+                     columns_.begin)),
+        rowScale_(hasRowBlocks(step.program(), family_) ? nullptr : optionalFloats(step, ids_.scaleA, 0)),
         powersA_(powersAt(step)),
         scales_(scalesOf(step)),
         packedScales_(packedScalesOf(step.program(), family_)),
-        amaxA_(amaxAt(step, family_, 0, range_.expert)),
-        amaxB_(amaxAt(step, family_, 1, range_.expert)),
+        amaxA_(amaxAt(step, ids_.amaxA, range_.expert)),
+        amaxB_(amaxAt(step, ids_.amaxB, range_.expert)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
 
   const Family& family() const { return family_; }
+  const Operands& ids() const { return ids_; }
   const RowRange& range() const { return range_; }
   const TileRange& columns() const { return columns_; }
   int32_t parts() const { return parts_; }
@@ -117,25 +117,21 @@ class Product {
   int32_t columnOf(int32_t part) const { return part * tiling_.n + columns_.begin; }
   size_t partBytes() const { return kernels_.packedBytes(columns_.length(), tiling_.k, packedScales_); }
 
-  // Row `row` of the scale of operand `scaled`; null where it has none.
-  const float* scaleAt(const Step& step, size_t scaled, int64_t row) const {
-    return optionalFloats(step, operandAt(family_.reads, *scaleOf(family_.op, scaled)), row);
-  }
   ops::RowPowers powersAt(const Step& step) const {
     if (!hasRowBlocks(step.program(), family_)) return {};
-    return rowPowersAt<const BFloat16>(step, family_.reads[*scaleOf(family_.op, 0)], 0, 0);
+    return rowPowersAt<const BFloat16>(step, ids_.scaleA, 0, 0);
   }
   // Those of this expert's weight; without scales the block is a column of the product.
   ops::BlockScales scalesOf(const Step& step) const {
-    const float* const data = scaleAt(step, 1, range_.expert);
+    const float* const data = optionalFloats(step, ids_.scaleB, range_.expert);
     if (data == nullptr) return {.rows = transposed_ ? 1 : tiling_.k, .columns = transposed_ ? tiling_.k : 1};
-    const Buffer& scale = step.program().at(family_.reads[*scaleOf(family_.op, 1)]);
-    const Block block = *blockOf(step.program().at(family_.reads[1]), scale);
+    const Buffer& scale = step.program().at(ids_.scaleB);
+    const Block block = *blockOf(step.program().at(ids_.b), scale);
     return {.data = data,
             .ld = scale.shape.back().size,
             .rows = static_cast<int32_t>(block.rows),
             .columns = static_cast<int32_t>(block.columns),
-            .zero = optionalFloats(step, operandAt(family_.reads, *zeroOf(family_.op)), range_.expert)};
+            .zero = optionalFloats(step, ids_.zeroB, range_.expert)};
   }
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.
@@ -158,6 +154,7 @@ class Product {
   }
 
   const Family& family_;
+  const Operands& ids_;
   const ops::GmmKernels& kernels_;
   const Tiling& tiling_;
   const RowRange range_;
@@ -192,7 +189,7 @@ void callGmm(const CpuStep& step, const Task& task, std::byte* scratch) {
   const RowRange& range = product.range();
   product.multiply(
       range.begin, range.rows,
-      matrixAt<ops::Result>(step, product.family().writes[0], range.begin).from(0, product.columns().begin));
+      matrixAt<ops::Result>(step, product.ids().c, range.begin).from(0, product.columns().begin));
 }
 
 void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
@@ -200,18 +197,20 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
   const Tiling& tiling = family.tiling;
   const auto [m, n] = tileOf(family.op, tiling, task.tile);
   const RowRange range = rowsOf(step, task);
-  const ops::Result grad{elements<std::byte>(step.at(family.writes[0]), range.expert), tiling.n,
-                         step.program().at(family.writes[0]).type};
-  const std::optional<size_t> coded = codedFactor(step.program(), family);
+  const Operands& ids = step.operands(task);
+  const ops::Result grad{elements<std::byte>(step.at(ids.c), range.expert), tiling.n,
+                         step.program().at(ids.c).type};
   ops::CodeScales codes;
-  if (coded && has(family.reads, kCodeScales))
-    codes = codeScalesAt<const BFloat16>(step, family.reads[kCodeScales], family.reads[kEndScales], range,
-                                         columnsOf(tiling, *coded), (*coded == 0 ? m : n).begin);
-  const FactorRows a = factorRowsAt(step, family, 0, range.begin),
-                   b = factorRowsAt(step, family, 1, range.begin);
+  if (ids.codeScales) {
+    const OperandName coded = codedFactor(step.program(), family);
+    codes = codeScalesAt<const BFloat16>(step, ids.codeScales, ids.endScales, range, columnsOf(tiling, coded),
+                                         (coded == &Operands::a ? m : n).begin);
+  }
+  const FactorRows a = factorRowsAt(step, task, &Operands::a, range.begin),
+                   b = factorRowsAt(step, task, &Operands::b, range.begin);
   step.kernels().gmmWeightGrad({.a = a.matrix.from(0, m.begin),
                                 .b = b.matrix.from(0, n.begin),
-                                .scale = optionalFloats(step, operandAt(family.reads, 2), range.begin),
+                                .scale = optionalFloats(step, ids.rowWeights, range.begin),
                                 .c = grad.from(m.begin, n.begin),
                                 .rows = range.rows,
                                 .m = m.length(),
@@ -221,8 +220,8 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
                                 .alpha = alphaOf(tiling),
                                 .roundA = tiling.roundA,
                                 .roundB = tiling.roundB,
-                                .amaxA = amaxAt(step, family, 0, range.expert),
-                                .amaxB = amaxAt(step, family, 1, range.expert),
+                                .amaxA = amaxAt(step, ids.amaxA, range.expert),
+                                .amaxB = amaxAt(step, ids.amaxB, range.expert),
                                 .scalesA = (tiling.flags & kScalesA) != 0,
                                 .codes = codes,
                                 .rowsA = a.index,
@@ -234,15 +233,15 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
   const Family& family = product.family();
   const Tiling& tiling = family.tiling;
   const int32_t column = product.columns().begin, width = product.columns().length();
-  const BufferAddress& act = step.at(family.writes[0]);
-  const bool keeps = has(family.writes, 1);
+  const BufferId kept = product.ids().gateUp;
+  const BufferAddress& act = step.at(product.ids().act);
   forParts(product.range(), [&](int64_t row, int32_t rows) {
     // gate and up, or x: where they are kept, else side by side in scratch
     BFloat16* gate = product.inScratch();
     int64_t ld = int64_t{product.parts()} * width;
     int32_t upColumn = width;
-    if (keeps) {
-      const BufferAddress& gateUp = step.at(family.writes[1]);
+    if (kept) {
+      const BufferAddress& gateUp = step.at(kept);
       gate = elements<BFloat16>(gateUp, row) + column;
       ld = leading<BFloat16>(gateUp);
       upColumn = tiling.n;
@@ -265,43 +264,43 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
   const Family& family = product.family();
   const Tiling& tiling = family.tiling;
   const int32_t column = product.columns().begin, width = product.columns().length();
-  const BufferAddress& gateUp = step.at(family.reads[2]);
-  const BufferAddress& out = step.at(family.writes[0]);
+  const Operands& ids = product.ids();
+  const BufferAddress& gateUp = step.at(ids.gateUp);
+  const BufferAddress& out = step.at(ids.gateUpGrad);
   BFloat16* const actGrad = product.inScratch();
   forParts(product.range(), [&](int64_t row, int32_t rows) {
     product.multiply(row, rows, {actGrad, width});
-    step.kernels().activationGrad(
-        {.actGrad = actGrad,
-         .ldActGrad = width,
-         .gateUp = elements<BFloat16>(gateUp, row) + column,
-         .ldGateUp = leading<BFloat16>(gateUp),
-         .rowWeight = optionalFloats(step, operandAt(family.reads, 3), row),
-         .gateUpGrad = elements<BFloat16>(out, row) + column,
-         .ldGateUpGrad = leading<BFloat16>(out),
-         .rowWeightGrad = optionalFloats(step, operandAt(family.writes, 1), row),
-         .rows = rows,
-         .inter = width,
-         .kind = tiling.activation,
-         .limit = toFloat(tiling.limit),
-         .upColumn = tiling.n,
-         .upGradColumn = tiling.n,
-         .weightedAct = optionalResultAt(step, operandAt(family.writes, 2), row, column)});
+    step.kernels().activationGrad({.actGrad = actGrad,
+                                   .ldActGrad = width,
+                                   .gateUp = elements<BFloat16>(gateUp, row) + column,
+                                   .ldGateUp = leading<BFloat16>(gateUp),
+                                   .rowWeight = optionalFloats(step, ids.rowWeights, row),
+                                   .gateUpGrad = elements<BFloat16>(out, row) + column,
+                                   .ldGateUpGrad = leading<BFloat16>(out),
+                                   .rowWeightGrad = optionalFloats(step, ids.rowWeightGrad, row),
+                                   .rows = rows,
+                                   .inter = width,
+                                   .kind = tiling.activation,
+                                   .limit = toFloat(tiling.limit),
+                                   .upColumn = tiling.n,
+                                   .upGradColumn = tiling.n,
+                                   .weightedAct = optionalResultAt(step, ids.weightedAct, row, column)});
   });
 }
 
 ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& family) {
   // what stays in the task is read by a kernel of activations
-  const bool isStored = infoOf(family.op).vector == VectorWork::kNone;
-  return {program.at(family.reads[0]).type, program.at(family.reads[1]).type,
-          isStored ? program.at(family.writes[0]).type : DType::kBF16};
+  const Operands ids = findOperands(family);
+  return {program.at(ids.a).type, program.at(ids.b).type, ids.c ? program.at(ids.c).type : DType::kBF16};
 }
 
 ops::PackedScales packedScalesOf(const TaskProgram& program, const Family& family) {
   if (productTypesOf(program, family) != ops::kGroupsProduct) return {};
-  if (!has(family.reads, *scaleOf(family.op, 1))) return {.group = family.tiling.k};
-  const Block block = *blockOf(program.at(family.reads[1]), program.at(family.reads[*scaleOf(family.op, 1)]));
+  const Operands ids = findOperands(family);
+  if (!ids.scaleB) return {.group = family.tiling.k};
+  const Block block = *blockOf(program.at(ids.b), program.at(ids.scaleB));
   return {.group = static_cast<int32_t>(isTransposed(family.op, family.tiling) ? block.columns : block.rows),
-          .hasZeros = has(family.reads, *zeroOf(family.op))};
+          .hasZeros = !ids.zeroB.none()};
 }
 
 Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) {
@@ -334,8 +333,8 @@ size_t productScratchBytes(const TaskProgram& program, const ops::KernelSet& ker
   const OpInfo& op = infoOf(family.op);
   if (op.isSum()) return kernels.weightGradScratchBytes(std::min(t.tileM, t.m), std::min(t.tileN, t.n));
   if (!op.multiplies()) return 0;
-  const bool keeps =
-      op.vector == VectorWork::kNone || (op.vector == VectorWork::kActivation && has(family.writes, 1));
+  const bool keeps = op.vector == VectorWork::kNone ||
+                     (op.vector == VectorWork::kActivation && findBuffer(family, &Operands::gateUp));
   return kernelScratchBytes(*kernels.find(productTypesOf(program, family)), family) +
          (keeps ? 0 : rows * weightParts(family.op, t) * columns * sizeof(BFloat16));
 }

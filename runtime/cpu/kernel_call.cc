@@ -1,5 +1,7 @@
 #include "runtime/cpu/kernel_call.h"
 
+#include <utility>
+
 #include "runtime/cpu/call_product.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/program/op_table.h"
@@ -63,29 +65,30 @@ void sendRows(const CpuStep& step, const Piece& piece, BufferId to, int64_t row,
   target.send();
 }
 
-void dispatch(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {
+void dispatch(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->sends[task.slot];
+  const Operands& ids = step.operands(task);
   const int32_t* const pairs = step.tables->pairOf.data() + piece.pair;
-  if (has(family.writes, 0)) {
-    const BufferAddress& tokens = step.at(family.reads[0]);
-    sendRows(step, piece, family.writes[0], piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
+  if (ids.rows) {
+    const BufferAddress& tokens = step.at(ids.tokens);
+    sendRows(step, piece, ids.rows, piece.row, tokens.data, tokens.stride, pairs, step.program().topK,
              scratch);
   }
-  if (has(family.writes, 1)) {
-    const std::byte* weights = step.at(family.reads[1]).data;  // [T,K]: one float per pair
-    sendRows(step, piece, family.writes[1], piece.row, weights, sizeof(float), pairs, 1, scratch);
+  if (ids.rowWeights) {
+    const std::byte* weights = step.at(ids.weights).data;  // [T,K]: one float per pair
+    sendRows(step, piece, ids.rowWeights, piece.row, weights, sizeof(float), pairs, 1, scratch);
   }
-  if (has(family.writes, 2)) {
-    const BufferAddress& scales = step.at(family.reads[2]);
-    sendRows(step, piece, family.writes[2], piece.row, scales.data, scales.stride, pairs, step.program().topK,
+  if (ids.rowScales) {
+    const BufferAddress& scales = step.at(ids.tokenScales);
+    sendRows(step, piece, ids.rowScales, piece.row, scales.data, scales.stride, pairs, step.program().topK,
              scratch);
   }
 }
 
-void combineReturn(const CpuStep& step, const Family& family, const Task& task, std::byte* scratch) {
+void combineReturn(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Piece& piece = step.tables->returns[task.slot];
-  for (int operand = 0; operand < 2; ++operand) {
-    const BufferId from = operandAt(family.reads, operand), to = operandAt(family.writes, operand);
+  const Operands& ids = step.operands(task);
+  for (const auto& [from, to] : {std::pair{ids.rows, ids.returned}, {ids.rowScalars, ids.returnedScalars}}) {
     if (!to) continue;
     const BufferAddress& source = step.at(from);
     sendRows(step, piece, to, piece.pair, elements<std::byte>(source, piece.row), source.stride, nullptr, 1,
@@ -95,8 +98,9 @@ void combineReturn(const CpuStep& step, const Family& family, const Task& task, 
 
 void activation(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& in = step.at(family.reads[0]);
-  const BufferAddress& out = step.at(family.writes[0]);
+  const Operands& ids = step.operands(task);
+  const BufferAddress& in = step.at(ids.gateUp);
+  const BufferAddress& out = step.at(ids.act);
   step.kernels().activation({.gateUp = elements<BFloat16>(in, range.begin),
                              .ldGateUp = leading<BFloat16>(in),
                              .act = elements<BFloat16>(out, range.begin),
@@ -109,30 +113,31 @@ void activation(const CpuStep& step, const Family& family, const Task& task) {
 
 void activationGrad(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& grad = step.at(family.reads[0]);
-  const BufferAddress& gateUp = step.at(family.reads[1]);
-  const BufferAddress& out = step.at(family.writes[0]);
-  step.kernels().activationGrad(
-      {.actGrad = elements<BFloat16>(grad, range.begin),
-       .ldActGrad = leading<BFloat16>(grad),
-       .gateUp = elements<BFloat16>(gateUp, range.begin),
-       .ldGateUp = leading<BFloat16>(gateUp),
-       .rowWeight = optionalFloats(step, operandAt(family.reads, 2), range.begin),
-       .gateUpGrad = elements<BFloat16>(out, range.begin),
-       .ldGateUpGrad = leading<BFloat16>(out),
-       .rowWeightGrad = optionalFloats(step, operandAt(family.writes, 1), range.begin),
-       .rows = range.rows,
-       .inter = family.tiling.n,
-       .kind = family.tiling.activation,
-       .limit = toFloat(family.tiling.limit),
-       .weightedAct = optionalResultAt(step, operandAt(family.writes, 2), range.begin, 0)});
+  const Operands& ids = step.operands(task);
+  const BufferAddress& grad = step.at(ids.actGrad);
+  const BufferAddress& gateUp = step.at(ids.gateUp);
+  const BufferAddress& out = step.at(ids.gateUpGrad);
+  step.kernels().activationGrad({.actGrad = elements<BFloat16>(grad, range.begin),
+                                 .ldActGrad = leading<BFloat16>(grad),
+                                 .gateUp = elements<BFloat16>(gateUp, range.begin),
+                                 .ldGateUp = leading<BFloat16>(gateUp),
+                                 .rowWeight = optionalFloats(step, ids.rowWeights, range.begin),
+                                 .gateUpGrad = elements<BFloat16>(out, range.begin),
+                                 .ldGateUpGrad = leading<BFloat16>(out),
+                                 .rowWeightGrad = optionalFloats(step, ids.rowWeightGrad, range.begin),
+                                 .rows = range.rows,
+                                 .inter = family.tiling.n,
+                                 .kind = family.tiling.activation,
+                                 .limit = toFloat(family.tiling.limit),
+                                 .weightedAct = optionalResultAt(step, ids.weightedAct, range.begin, 0)});
 }
 
 void add(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BufferAddress& b = step.at(family.reads[1]);
-  const BufferAddress& c = step.at(family.writes[0]);
+  const Operands& ids = step.operands(task);
+  const BufferAddress& a = step.at(ids.a);
+  const BufferAddress& b = step.at(ids.b);
+  const BufferAddress& c = step.at(ids.c);
   step.kernels().add({.a = elements<BFloat16>(a, range.begin),
                       .lda = leading<BFloat16>(a),
                       .b = elements<BFloat16>(b, range.begin),
@@ -149,8 +154,9 @@ template <class T>
 void scaleWith(void (*kernel)(const ops::ScaleOf<T>&), const CpuStep& step, const Family& family,
                const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BufferAddress& c = step.at(family.writes[0]);
+  const Operands& ids = step.operands(task);
+  const BufferAddress& a = step.at(ids.a);
+  const BufferAddress& c = step.at(ids.c);
   kernel({.a = elements<T>(a, range.begin),
           .lda = leading<T>(a),
           .c = elements<T>(c, range.begin),
@@ -158,23 +164,24 @@ void scaleWith(void (*kernel)(const ops::ScaleOf<T>&), const CpuStep& step, cons
           .rows = range.rows,
           .n = family.tiling.n,
           .alpha = alphaOf(family.tiling),
-          .rowWeight = optionalFloats(step, operandAt(family.reads, 1), range.begin)});
+          .rowWeight = optionalFloats(step, ids.rowWeights, range.begin)});
 }
 
 void scale(const CpuStep& step, const Family& family, const Task& task) {
-  if (isF32(step, family.reads[0])) return scaleWith(step.kernels().scaleF32, step, family, task);
+  if (isF32(step, step.operands(task).a)) return scaleWith(step.kernels().scaleF32, step, family, task);
   scaleWith(step.kernels().scale, step, family, task);
 }
 
 void columnSum(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
+  const Operands& ids = step.operands(task);
   const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
-  const BufferAddress& a = step.at(family.reads[0]);
-  const ops::Result sums{elements<std::byte>(step.at(family.writes[0]), 0), family.tiling.n,
-                         step.program().at(family.writes[0]).type};
+  const BufferAddress& a = step.at(ids.a);
+  const ops::Result sums{elements<std::byte>(step.at(ids.c), 0), family.tiling.n,
+                         step.program().at(ids.c).type};
   step.kernels().columnSum({.a = elements<BFloat16>(a, range.begin) + columns.begin,
                             .lda = leading<BFloat16>(a),
-                            .scale = optionalFloats(step, operandAt(family.reads, 1), range.begin),
+                            .scale = optionalFloats(step, ids.rowWeights, range.begin),
                             .c = sums.from(range.expert, columns.begin),
                             .rows = range.rows,
                             .n = columns.length(),
@@ -183,69 +190,70 @@ void columnSum(const CpuStep& step, const Family& family, const Task& task) {
 
 void rowDot(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BFloat16* const b =
-      elements<BFloat16>(step.at(family.reads[1]), 0) + int64_t{range.expert} * family.tiling.n;
+  const Operands& ids = step.operands(task);
+  const BufferAddress& a = step.at(ids.a);
+  const BFloat16* const b = elements<BFloat16>(step.at(ids.b), 0) + int64_t{range.expert} * family.tiling.n;
   // of whole operands each rank of a group has the same product
-  const bool counts =
-      step.program().at(family.reads[0]).sharding != Sharding::kWhole || countsOnce(step, family.writes[0]);
+  const bool counts = step.program().at(ids.a).sharding != Sharding::kWhole || countsOnce(step, ids.c);
   step.kernels().rowDot({.a = elements<BFloat16>(a, range.begin),
                          .lda = leading<BFloat16>(a),
                          .b = b,
-                         .addend = optionalFloats(step, operandAt(family.reads, 2), range.begin),
-                         .c = optionalFloats(step, family.writes[0], range.begin),
+                         .addend = optionalFloats(step, ids.addend, range.begin),
+                         .c = optionalFloats(step, ids.c, range.begin),
                          .rows = range.rows,
                          .n = counts ? family.tiling.n : 0});
 }
 
 void quantize(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& a = step.at(family.reads[0]);
-  const BufferAddress& codes = step.at(family.writes[0]);
+  const Operands& ids = step.operands(task);
+  const BufferAddress& a = step.at(ids.a);
+  const BufferAddress& codes = step.at(ids.codes);
   step.kernels().quantize({.a = elements<BFloat16>(a, range.begin),
                            .lda = leading<BFloat16>(a),
                            .codes = elements<int8_t>(codes, range.begin),
                            .ldCodes = leading<int8_t>(codes),
-                           .scale = optionalFloats(step, family.writes[1], range.begin),
+                           .scale = optionalFloats(step, ids.codeScales, range.begin),
                            .rows = range.rows,
                            .n = family.tiling.n,
-                           .columnScale = optionalFloats(step, operandAt(family.reads, 1), range.expert)});
+                           .columnScale = optionalFloats(step, ids.columnScale, range.expert)});
 }
 
 // `position` is that of the first token.
 template <class T>
-void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, const Family& family,
+void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, const Task& task,
              const RowRange& range, const int32_t* position) {
-  const BufferAddress& source = step.at(family.reads[0]);
-  const BufferAddress& y = step.at(family.writes[0]);
-  const BufferId weight = operandAt(family.reads, 1);
+  const Operands& ids = step.operands(task);
+  const BufferAddress& source = step.at(ids.returned);
+  const BufferAddress& y = step.at(ids.tokens);
   kernel({.src = elements<T>(source, 0),
           .ldSrc = leading<T>(source),
           .position = position,
-          .weight = weight ? elements<float>(step.at(weight), range.begin) : nullptr,
+          .weight = optionalFloats(step, ids.weights, range.begin),
           .y = elements<T>(y, range.begin),
           .ldY = leading<T>(y),
           .tokens = range.rows,
           .topK = step.program().topK,
-          .n = family.tiling.n,
+          .n = step.program().at(task.family).tiling.n,
           .parts = step.program().mesh.tp,
           .partRows = step.tables->pairs,
-          .bias = biasOf<T>(step, operandAt(family.reads, 3), family.writes[0], 0, 0, 0)});
+          .bias = biasOf<T>(step, ids.bias, ids.tokens, 0, 0, 0)});
 }
 
-void combineSum(const CpuStep& step, const Family& family, const Task& task) {
+void combineSum(const CpuStep& step, const Task& task) {
   const int32_t topK = step.program().topK;
   const RowRange range = rowsOf(step, task);
+  const Operands& ids = step.operands(task);
   const int32_t* position = step.tables->positionOf.data() + int64_t{range.begin} * topK;
-  if (isF32(step, family.reads[0]))
-    sumWith(step.kernels().weightedSumF32, step, family, range, position);
+  if (isF32(step, ids.returned))
+    sumWith(step.kernels().weightedSumF32, step, task, range, position);
   else
-    sumWith(step.kernels().weightedSum, step, family, range, position);
-  if (!has(family.writes, 1)) return;
-  const BufferAddress& scalars = step.at(family.reads[2]);
+    sumWith(step.kernels().weightedSum, step, task, range, position);
+  if (!ids.tokenScalars) return;
+  const BufferAddress& scalars = step.at(ids.returnedScalars);
   step.kernels().sumScalars({.src = elements<float>(scalars, 0),
                              .position = position,
-                             .dst = elements<float>(step.at(family.writes[1]), range.begin),
+                             .dst = elements<float>(step.at(ids.tokenScalars), range.begin),
                              .count = int64_t{range.rows} * topK,
                              .parts = step.program().mesh.tp,
                              .partElements = step.tables->pairs});
@@ -253,36 +261,38 @@ void combineSum(const CpuStep& step, const Family& family, const Task& task) {
 
 void amax(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
-  const BufferAddress& a = step.at(family.reads[0]);
+  const Operands& ids = step.operands(task);
+  const BufferAddress& a = step.at(ids.a);
   step.kernels().amax({.a = elements<BFloat16>(a, range.begin),
                        .lda = leading<BFloat16>(a),
                        .rows = range.rows,
                        .n = family.tiling.n,
-                       .amax = elements<float>(step.at(family.writes[0]), range.expert)});
+                       .amax = elements<float>(step.at(ids.amax), range.expert)});
 }
 
 void encode(const CpuStep& step, const Family& family, const Task& task) {
   const RowRange range = rowsOf(step, task);
+  const Operands& ids = step.operands(task);
   const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
-  const BufferAddress& codes = step.at(family.writes[0]);
+  const BufferAddress& codes = step.at(ids.codes);
   ops::CodeScalesOf<BFloat16> scales;
   ops::RowPowersOf<BFloat16> powers;
-  if (has(family.writes, 2))
-    scales = codeScalesAt<BFloat16>(step, family.writes[1], family.writes[2], range, family.tiling.n,
-                                    columns.begin);
+  if (ids.endScales)
+    scales =
+        codeScalesAt<BFloat16>(step, ids.codeScales, ids.endScales, range, family.tiling.n, columns.begin);
   else
-    powers = rowPowersAt<BFloat16>(step, operandAt(family.writes, 1), range.begin, columns.begin);
+    powers = rowPowersAt<BFloat16>(step, ids.codeScales, range.begin, columns.begin);
   step.kernels().encode(
-      {.a = matrixAt<ops::Operand>(step, family.reads[0], range.begin).from(0, columns.begin),
+      {.a = matrixAt<ops::Operand>(step, ids.a, range.begin).from(0, columns.begin),
        .codes = elements<uint8_t>(codes, range.begin) + columns.begin,
        .ldCodes = leading<uint8_t>(codes),
        .scales = scales,
        .rows = range.rows,
        .n = columns.length(),
        .round = family.tiling.roundA,
-       .amax = amaxAt(step, family, 0, range.expert),
+       .amax = amaxAt(step, ids.amaxA, range.expert),
        .powers = powers,
-       .powersA = rowPowersAt<const BFloat16>(step, operandAt(family.reads, 2), range.begin, columns.begin)});
+       .powersA = rowPowersAt<const BFloat16>(step, ids.scaleA, range.begin, columns.begin)});
 }
 
 }  // namespace
@@ -291,7 +301,7 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   switch (family.op) {
     case OpKind::kDispatch:
-      return dispatch(step, family, task, scratch);
+      return dispatch(step, task, scratch);
     case OpKind::kGmm:
       return callGmm(step, task, scratch);
     case OpKind::kGmmWeightGrad:
@@ -301,9 +311,9 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
     case OpKind::kActivationGrad:
       return activationGrad(step, family, task);
     case OpKind::kCombineReturn:
-      return combineReturn(step, family, task, scratch);
+      return combineReturn(step, task, scratch);
     case OpKind::kCombineSum:
-      return combineSum(step, family, task);
+      return combineSum(step, task);
     case OpKind::kAdd:
       return add(step, family, task);
     case OpKind::kScale:

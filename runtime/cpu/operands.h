@@ -33,10 +33,11 @@ struct FactorRows {
     return {matrix.from(row, 0), {}};
   }
 };
-inline FactorRows factorRowsAt(const Step& step, const Family& family, size_t operand, int64_t row) {
-  if (!isGathered(step.program(), family, operand))
-    return {matrixAt<ops::Operand>(step, family.reads[operand], row), {}};
-  return {matrixAt<ops::Operand>(step, family.reads[operand], 0), {step.tables->tokenOf.data() + row}};
+inline FactorRows factorRowsAt(const Step& step, const Task& task, OperandName factor, int64_t row) {
+  const BufferId buffer = step.operands(task).*factor;
+  if (!isGathered(step.program(), step.program().at(task.family), factor))
+    return {matrixAt<ops::Operand>(step, buffer, row), {}};
+  return {matrixAt<ops::Operand>(step, buffer, 0), {step.tables->tokenOf.data() + row}};
 }
 
 // The scales of codes of `width` columns of the expert's rows, for columns from `first` on.
@@ -55,9 +56,9 @@ ops::RowPowersOf<T> rowPowersAt(const Step& step, BufferId powers, int64_t row, 
   return {elements<BFloat16>(step.at(powers), row) + column / kMxBlock, leading<BFloat16>(step.at(powers))};
 }
 
-// The amax by which a factor of expert `expert` is rounded; 0 if it is not.
-inline float amaxAt(const Step& step, const Family& family, size_t factor, int32_t expert) {
-  const float* const amax = optionalFloats(step, operandAt(family.reads, *amaxOf(family.op, factor)), expert);
+// The amax of expert `expert` by which a factor is rounded; 0 if it is not.
+inline float amaxAt(const Step& step, BufferId buffer, int32_t expert) {
+  const float* const amax = optionalFloats(step, buffer, expert);
   return amax == nullptr ? 0 : *amax;
 }
 

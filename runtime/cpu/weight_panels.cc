@@ -18,7 +18,8 @@ constexpr uint64_t stateOf(uint64_t generation, uint64_t state) { return generat
 
 // Whether the family reads a weight of the caller that kernels can pack.
 bool isPackable(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family) {
-  if (!infoOf(family.op).multiplies() || program.at(family.reads[1]).role != Role::kInput) return false;
+  if (!infoOf(family.op).multiplies() || program.at(findBuffer(family, &Operands::b)).role != Role::kInput)
+    return false;
   return kernels.find(productTypesOf(program, family))->packWeight != nullptr;
 }
 
@@ -43,12 +44,12 @@ uint32_t WeightPanels::addWeight(const std::array<BufferId, 3>& buffers) {
 uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family) {
   const Tiling& t = family.tiling;
   const ops::PackedScales scales = packedScalesOf(plan.program(), family);
-  std::array<BufferId, 3> buffers = {family.reads[1]};
+  const Operands ids = findOperands(family);
+  std::array<BufferId, 3> buffers = {ids.b};
   if (scales.group != 0)
-    buffers = {buffers[0], operandAt(family.reads, *scaleOf(family.op, 1)),
-               operandAt(family.reads, *zeroOf(family.op))};
+    buffers = {ids.b, ids.scaleB, ids.zeroB};
   else if (infoOf(t.roundB).isScaled)
-    buffers[1] = operandAt(family.reads, *amaxOf(family.op, 1));
+    buffers = {ids.b, ids.amaxB};
   const Cut cut{addWeight(buffers),
                 t.n,
                 t.k,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {
@@ -55,7 +56,10 @@ int64_t Plan::maxEvents(EventSpace space) const {
 void Plan::deriveFamilies() {
   const TaskProgram& p = program();
   families_.resize(p.families.size());
-  for (size_t f = 0; f < p.families.size(); ++f) families_[f].space = p.at(p.families[f].space).kind;
+  for (size_t f = 0; f < p.families.size(); ++f) {
+    families_[f].space = p.at(p.families[f].space).kind;
+    families_[f].operands = findOperands(p.families[f]);
+  }
   for (uint32_t lane = 0; lane < p.lanes.size(); ++lane)
     for (const auto& seat : p.lanes[lane].seats)
       for (const TaskRecord& record : seat) families_[record.family.value].lane = LaneId{lane};

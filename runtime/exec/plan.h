@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "runtime/program/operands.h"
 #include "runtime/program/verify.h"
 #include "runtime/routing/routing.h"
 
@@ -14,6 +15,7 @@ namespace sluice {
 struct FamilyPlan {
   SpaceKind space = SpaceKind::kRows;
   LaneId lane;
+  Operands operands;
 };
 
 struct EntryPlan {

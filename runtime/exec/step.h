@@ -43,6 +43,7 @@ struct Step {
 
   const TaskProgram& program() const { return plan->program(); }
   const BufferAddress& at(BufferId id) const { return buffers[id.value]; }
+  const Operands& operands(const Task& task) const { return plan->at(task.family).operands; }
 };
 
 // Bytes per index of the buffer's first dimension, without gaps.

@@ -16,16 +16,16 @@ Error cannot(const Family& family, const std::string& why) {
 }
 
 Status checkProduct(const TaskProgram& program, const Family& family) {
-  for (size_t factor = 0; factor < 2; ++factor)
-    if (const DType type = program.at(family.reads[factor]).type; type != DType::kBF16)
+  const Operands ids = findOperands(family);
+  for (const OperandName factor : kFactors)
+    if (const DType type = program.at(ids.*factor).type; type != DType::kBF16)
       return cannot(family, fmt::format("it multiplies {}, expected bf16", dtypeName(type)));
   if (roundsFactors(family.tiling)) return cannot(family, "it rounds what it multiplies");
-  if (infoOf(family.op).isSum() && has(family.reads, 2))
+  if (infoOf(family.op).isSum() && ids.rowWeights)
     return cannot(family,
                   "it scales the rows that it multiplies; compile the program again, so that others do");
-  const DType result = program.at(family.writes[0]).type;
-  if (!infoOf(family.op).isSum() && result != DType::kBF16)
-    return cannot(family, fmt::format("its result is {}, expected bf16", dtypeName(result)));
+  if (!infoOf(family.op).isSum() && ids.c && program.at(ids.c).type != DType::kBF16)
+    return cannot(family, fmt::format("its result is {}, expected bf16", dtypeName(program.at(ids.c).type)));
   return {};
 }
 

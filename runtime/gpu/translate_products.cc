@@ -23,7 +23,7 @@ gpu::ProductKind kindOf(VectorWork work) {
 }
 
 gpu::GradForm formOf(const Step& step, const Family& family) {
-  if (step.program().at(family.writes[0]).type == DType::kBF16)
+  if (step.program().at(findBuffer(family, &Operands::c)).type == DType::kBF16)
     return accumulates(family) ? gpu::GradForm::kBf16Added : gpu::GradForm::kBf16;
   return accumulates(family) ? gpu::GradForm::kFp32Added : gpu::GradForm::kFp32;
 }
@@ -37,16 +37,20 @@ void Translator::addProducts(const Family& family, const Task& task) {
   const bool transposed = isTransposed(family.op, tiling);
   const int32_t parts = weightParts(family.op, tiling);
 
+  const Operands& ids = step_.operands(task);
   gpu::Product product{};
   product.kind = kindOf(infoOf(family.op).vector);
-  product.a = matrices_.add(family.reads[0], kTileRows);
-  if (isGathered(step_.program(), family, 0)) {
+  product.a = matrices_.add(ids.a, kTileRows);
+  if (isGathered(step_.program(), family, &Operands::a)) {
     product.rowIndex = staged_.pairOf();
     product.divisor = step_.program().topK;
   }
-  product.weight = matrices_.add(family.reads[1], transposed ? columns_ / 2 : 64);
+  product.weight = matrices_.add(ids.b, transposed ? columns_ / 2 : 64);
   product.weightMajor = transposed ? gpu::Major::kK : gpu::Major::kMn;
-  product.out = matrices_.add(family.writes[0], kStoredRows);
+  const BufferId result = product.kind == gpu::ProductKind::kPlain        ? ids.c
+                          : product.kind == gpu::ProductKind::kActivation ? ids.act
+                                                                          : ids.gateUpGrad;
+  product.out = matrices_.add(result, kStoredRows);
   product.expert = range.expert;
   product.k = tiling.k;
   product.alpha = alphaOf(tiling);
@@ -54,16 +58,16 @@ void Translator::addProducts(const Family& family, const Task& task) {
   product.limit = toFloat(tiling.limit);
   int32_t width = columns_;
   if (product.kind == gpu::ProductKind::kActivationGrad) {
-    product.gateUp = matrices_.add(family.reads[2], kStoredRows);
-    product.rowWeight = optionalFloats(step_, operandAt(family.reads, 3), 0);
-    product.rowWeightGrad = optionalFloats(step_, operandAt(family.writes, 1), 0);
-    if (has(family.writes, 2)) product.weightedAct = matrices_.add(family.writes[2], kStoredRows);
+    product.gateUp = matrices_.add(ids.gateUp, kStoredRows);
+    product.rowWeight = optionalFloats(step_, ids.rowWeights, 0);
+    product.rowWeightGrad = optionalFloats(step_, ids.rowWeightGrad, 0);
+    if (ids.weightedAct) product.weightedAct = matrices_.add(ids.weightedAct, kStoredRows);
   } else {
-    product.bias = reinterpret_cast<const uint16_t*>(biasOf(
-        step_, operandAt(family.reads, 2), family.writes[0], range.expert, int64_t{parts} * tiling.n, 0));
+    product.bias = reinterpret_cast<const uint16_t*>(
+        biasOf(step_, ids.bias, result, range.expert, int64_t{parts} * tiling.n, 0));
   }
   if (product.kind == gpu::ProductKind::kActivation) {
-    if (has(family.writes, 1)) product.gateUp = matrices_.add(family.writes[1], kStoredRows);
+    if (ids.gateUp) product.gateUp = matrices_.add(ids.gateUp, kStoredRows);
     width = columns_ / parts;
   }
   // columns last: what the tiles of a row add up in order is in the same threads
@@ -84,15 +88,16 @@ void Translator::addWeightGrads(const Family& family, const Task& task) {
   const auto [m, n] = tileOf(family.op, tiling, task.tile);
   gpu::WeightGrad grad{};
   grad.divisor = step_.program().topK;
-  const auto factor = [&](size_t operand, const int32_t*& index) {
-    const BufferId buffer = family.reads[operand];
+  const Operands& ids = step_.operands(task);
+  const auto factor = [&](OperandName operand, const int32_t*& index) {
+    const BufferId buffer = ids.*operand;
     if (!isGathered(step_.program(), family, operand)) return matrices_.add(buffer, range);
     index = staged_.pairOf() + range.begin;
     return matrices_.add(buffer, kStoredRows);
   };
-  grad.a = factor(0, grad.aIndex);
-  grad.dy = factor(1, grad.dyIndex);
-  grad.out = matrices_.add(family.writes[0], kStoredRows);
+  grad.a = factor(&Operands::a, grad.aIndex);
+  grad.dy = factor(&Operands::b, grad.dyIndex);
+  grad.out = matrices_.add(ids.c, kStoredRows);
   grad.form = formOf(step_, family);
   grad.rows = range.rows;
   grad.expert = range.expert;

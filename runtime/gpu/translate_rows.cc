@@ -1,5 +1,6 @@
 // Copies of rows, and work on rows besides products.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/exec/operands.h"
 #include "runtime/gpu/translator.h"
@@ -39,15 +40,17 @@ void Translator::addCopy(const Piece& piece, BufferId to, int64_t row, gpu::RowC
   add(gpu::TaskKind::kRowCopy, tables_.rowCopies, copy);
 }
 
-void Translator::addSends(const Family& family, const Task& task) {
+void Translator::addSends(const Task& task) {
   const Piece& piece = step_.tables->sends[static_cast<size_t>(task.slot)];
   const int32_t* const pairs = staged_.pairOf() + piece.pair;
-  for (size_t operand = 0; operand < family.writes.size(); ++operand) {
-    if (!has(family.writes, operand)) continue;
-    const BufferAddress& source = step_.at(family.reads[operand]);
+  const Operands& ids = step_.operands(task);
+  for (const auto& [from, to] :
+       {std::pair{ids.tokens, ids.rows}, {ids.weights, ids.rowWeights}, {ids.tokenScales, ids.rowScales}}) {
+    if (!to) continue;
+    const BufferAddress& source = step_.at(from);
     // weights [T, K] have a number for each pair, the others a row for each token
-    const bool isOfPairs = operand == 1;
-    addCopy(piece, family.writes[operand], piece.row,
+    const bool isOfPairs = from == ids.weights;
+    addCopy(piece, to, piece.row,
             {.from = source.data,
              .fromPitch = isOfPairs ? int64_t{sizeof(float)} : source.stride,
              .index = pairs,
@@ -55,12 +58,13 @@ void Translator::addSends(const Family& family, const Task& task) {
   }
 }
 
-void Translator::addReturns(const Family& family, const Task& task) {
+void Translator::addReturns(const Task& task) {
   const Piece& piece = step_.tables->returns[static_cast<size_t>(task.slot)];
-  for (size_t operand = 0; operand < family.writes.size(); ++operand) {
-    if (!has(family.writes, operand)) continue;
-    const BufferAddress& source = step_.at(family.reads[operand]);
-    addCopy(piece, family.writes[operand], piece.pair,
+  const Operands& ids = step_.operands(task);
+  for (const auto& [from, to] : {std::pair{ids.rows, ids.returned}, {ids.rowScalars, ids.returnedScalars}}) {
+    if (!to) continue;
+    const BufferAddress& source = step_.at(from);
+    addCopy(piece, to, piece.pair,
             {.from = elements<std::byte>(source, piece.row), .fromPitch = source.stride, .divisor = 1});
   }
 }
@@ -68,16 +72,16 @@ void Translator::addReturns(const Family& family, const Task& task) {
 void Translator::addSums(const Family& family, const Task& task) {
   const RowRange range = rowsOf(step_, task);
   const int32_t topK = step_.program().topK;
-  const BufferAddress& source = step_.at(family.reads[0]);
-  const BufferAddress& y = step_.at(family.writes[0]);
-  const BufferId weight = operandAt(family.reads, 1);
+  const Operands& ids = step_.operands(task);
+  const BufferAddress& source = step_.at(ids.returned);
+  const BufferAddress& y = step_.at(ids.tokens);
   gpu::RowWork work{};
   work.op = gpu::RowOp::kWeightedSum;
-  work.isFp32 = step_.program().at(family.reads[0]).type == DType::kF32;
+  work.isFp32 = step_.program().at(ids.returned).type == DType::kF32;
   work.in[0] = source.data;
   work.inPitch[0] = source.stride;
-  if (weight) work.in[1] = elements<std::byte>(step_.at(weight), range.begin);
-  work.in[2] = bytes(biasOf(step_, operandAt(family.reads, 3), family.writes[0], 0, 0, 0));
+  work.in[1] = bytes(optionalFloats(step_, ids.weights, range.begin));
+  work.in[2] = bytes(biasOf(step_, ids.bias, ids.tokens, 0, 0, 0));
   work.out[0] = elements<std::byte>(y, range.begin);
   work.outPitch[0] = y.stride;
   work.position = staged_.positionOf() + int64_t{range.begin} * topK;
@@ -87,11 +91,11 @@ void Translator::addSums(const Family& family, const Task& task) {
   work.parts = step_.program().mesh.tp;
   work.partRows = step_.tables->pairs;
   add(gpu::TaskKind::kRowWork, tables_.rowWorks, work);
-  if (!has(family.writes, 1)) return;
+  if (!ids.tokenScalars) return;
   work.op = gpu::RowOp::kScalarSum;
-  work.in[0] = step_.at(family.reads[2]).data;
+  work.in[0] = step_.at(ids.returnedScalars).data;
   work.in[1] = work.in[2] = nullptr;
-  work.out[0] = elements<std::byte>(step_.at(family.writes[1]), range.begin);
+  work.out[0] = elements<std::byte>(step_.at(ids.tokenScalars), range.begin);
   work.columns = 1;
   add(gpu::TaskKind::kRowWork, tables_.rowWorks, work);
 }
@@ -103,17 +107,18 @@ void Translator::addRowWork(const Family& family, const Task& task) {
   work.activation = family.tiling.activation;
   work.limit = toFloat(family.tiling.limit);
   work.alpha = alphaOf(family.tiling);
-  work.isFp32 = step_.program().at(family.writes[0]).type == DType::kF32;
+  const Operands& ids = step_.operands(task);
+  work.isFp32 = ids.c && step_.program().at(ids.c).type == DType::kF32;
   work.accumulates = accumulates(family);
   work.rows = range.rows;
   work.columns = family.tiling.n;
   for (size_t i = 0; i < family.reads.size(); ++i) {
-    if (!has(family.reads, i)) continue;
+    if (!family.reads[i]) continue;
     work.in[i] = elements<std::byte>(step_.at(family.reads[i]), range.begin);
     work.inPitch[i] = step_.at(family.reads[i]).stride;
   }
   for (size_t i = 0; i < family.writes.size(); ++i) {
-    if (!has(family.writes, i)) continue;
+    if (!family.writes[i]) continue;
     work.out[i] = elements<std::byte>(step_.at(family.writes[i]), range.begin);
     work.outPitch[i] = step_.at(family.writes[i]).stride;
   }
@@ -121,16 +126,14 @@ void Translator::addRowWork(const Family& family, const Task& task) {
     const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
     const int64_t elementBytes = work.isFp32 ? 4 : 2;
     work.in[0] += columns.begin * 2;
-    work.out[0] = elements<std::byte>(step_.at(family.writes[0]), 0) +
+    work.out[0] = elements<std::byte>(step_.at(ids.c), 0) +
                   (int64_t{range.expert} * family.tiling.n + columns.begin) * elementBytes;
     work.columns = columns.length();
   }
   if (work.op == gpu::RowOp::kRowDot) {
-    work.in[1] =
-        elements<std::byte>(step_.at(family.reads[1]), 0) + int64_t{range.expert} * family.tiling.n * 2;
+    work.in[1] = elements<std::byte>(step_.at(ids.b), 0) + int64_t{range.expert} * family.tiling.n * 2;
     // of whole operands each rank of a group has the same product
-    const bool counts = step_.program().at(family.reads[0]).sharding != Sharding::kWhole ||
-                        countsOnce(step_, family.writes[0]);
+    const bool counts = step_.program().at(ids.a).sharding != Sharding::kWhole || countsOnce(step_, ids.c);
     if (!counts) work.columns = 0;
   }
   add(gpu::TaskKind::kRowWork, tables_.rowWorks, work);
@@ -154,9 +157,9 @@ void Translator::add(const Task& task) {
     else if (op.multiplies())
       addProducts(family, task);
     else if (family.op == OpKind::kDispatch)
-      addSends(family, task);
+      addSends(task);
     else if (family.op == OpKind::kCombineReturn)
-      addReturns(family, task);
+      addReturns(task);
     else if (family.op == OpKind::kCombineSum)
       addSums(family, task);
     else

@@ -26,8 +26,8 @@ class Translator {
  private:
   void addProducts(const Family& family, const Task& task);
   void addWeightGrads(const Family& family, const Task& task);
-  void addSends(const Family& family, const Task& task);
-  void addReturns(const Family& family, const Task& task);
+  void addSends(const Task& task);
+  void addReturns(const Task& task);
   void addCopy(const Piece& piece, BufferId to, int64_t row, gpu::RowCopy copy);
   void addSums(const Family& family, const Task& task);
   void addRowWork(const Family& family, const Task& task);

@@ -15,115 +15,147 @@ constexpr DType kF32Only[] = {DType::kF32};
 constexpr DType kOfGradients[] = {DType::kF32, DType::kBF16};
 constexpr DType kOfRows[] = {DType::kBF16, DType::kF32};  // where they are moved, scaled or summed
 
-constexpr OperandInfo scalars(std::string_view name, std::string_view shape, int8_t with = -1) {
-  return {.name = name, .shape = shape, .types = kF32Only, .optional = true, .with = with};
+using Ops = Operands;
+
+constexpr OperandInfo operand(OperandName id, std::string_view name, std::string_view shape,
+                              std::span<const DType> types = kBf16Only) {
+  return {.id = id, .name = name, .shape = shape, .types = types};
 }
-constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
-constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8};
-constexpr OperandInfo kFactor = {
-    .name = "a", .shape = "Xk", .types = kOfFactors, .isFactor = true, .inPlace = Extent::kTokens};
-constexpr OperandInfo weight(std::string_view shape) {
-  return {.name = "b", .shape = shape, .types = kOfWeights, .isFactor = true, .isWeight = true};
+constexpr OperandInfo optional(OperandInfo operand, OperandName with = nullptr) {
+  operand.optional = true;
+  operand.with = with;
+  return operand;
 }
-constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
-constexpr OperandInfo rowScale(std::string_view name, std::string_view shape, int8_t with = -1) {
-  return {.name = name, .shape = shape, .types = kOfRowScales, .optional = true, .with = with, .scales = 0};
+constexpr OperandInfo scalars(OperandName id, std::string_view name, std::string_view shape,
+                              OperandName with = nullptr) {
+  return optional(operand(id, name, shape, kF32Only), with);
 }
-constexpr OperandInfo kRowScale = rowScale("row scale", "X");
-constexpr OperandInfo kWeightScale = {
-    .name = "weight scale", .shape = "", .types = kF32Only, .optional = true, .scales = 1};
-constexpr OperandInfo kWeightZero = {
-    .name = "weight zero", .shape = "", .types = kF32Only, .optional = true, .scales = 1, .isZero = true};
-constexpr OperandInfo amax(std::string_view name, int8_t of) {
-  return {.name = name, .shape = "E1", .types = kF32Only, .optional = true, .amaxOf = of};
-}
-constexpr OperandInfo kRowAmax = amax("row amax", 0);
-constexpr OperandInfo kWeightAmax = amax("weight amax", 1);
-constexpr OperandInfo rows(std::string_view name, std::string_view shape, bool isOptional = false) {
-  return {.name = name, .shape = shape, .types = kOfRows, .optional = isOptional};
+constexpr OperandInfo gathered(OperandInfo operand) {
+  operand.isFactor = true;
+  operand.inPlace = Extent::kTokens;
+  return operand;
 }
 constexpr OperandInfo orRows(OperandInfo operand) {
   operand.inPlace = Extent::kRows;
   return operand;
 }
-constexpr OperandInfo optional(std::string_view name, std::string_view shape) {
-  return {.name = name, .shape = shape, .optional = true};
+constexpr OperandInfo scaleFor(OperandName scaled, OperandInfo scale, OperandName with = nullptr) {
+  scale.scales = scaled;
+  return optional(scale, with);
+}
+constexpr OperandInfo amax(std::string_view name, OperandName rounded) {
+  OperandInfo amax = scalars(amaxOf(rounded), name, "E1");
+  amax.amaxOf = rounded;
+  return amax;
 }
 
-constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
-constexpr OperandInfo kDispatchReads[] = {
-    {.name = "tokens", .shape = "Tn", .types = kMoved, .optional = true},
-    scalars("weights", "TK"),
-    rowScale("scales", "T")};
-constexpr OperandInfo kDispatchWrites[] = {
-    {.name = "rows", .shape = "Rn", .types = kMoved, .optional = true, .with = 0},
-    scalars("row weights", "R", 1),
-    rowScale("row scales", "R", 2)};
-
-constexpr OperandInfo kGmmReads[] = {kFactor,   weight("Ekn"), optional("bias", "En"),
-                                     kRowScale, kWeightScale,  kWeightZero,
-                                     kRowAmax,  kWeightAmax};
-constexpr OperandInfo kGmmWrites[] = {{"c", "Xn"}};
-
+constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
-constexpr OperandInfo rowFactor(std::string_view name, std::string_view shape) {
-  return {.name = name, .shape = shape, .types = kOfRowFactors, .isFactor = true, .inPlace = Extent::kTokens};
+constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8};
+constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
+constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
+constexpr DType kI8Only[] = {DType::kI8};
+constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
+
+constexpr OperandInfo kFactor = gathered(operand(&Ops::a, "a", "Xk", kOfFactors));
+constexpr OperandInfo weight(std::string_view shape) {
+  OperandInfo weight = operand(&Ops::b, "b", shape, kOfWeights);
+  weight.isFactor = weight.isWeight = true;
+  return weight;
 }
-constexpr OperandInfo kWeightGradReads[] = {
-    rowFactor("a", "Xm"), rowFactor("b", "Xn"),     scalars("row scale", "X"),   amax("a amax", 0),
-    amax("b amax", 1),    optional("scales", "Xs"), optional("end scales", "Ec")};
-constexpr OperandInfo kWeightGradWrites[] = {{.name = "c", .shape = "Emn", .types = kOfGradients}};
+constexpr OperandInfo bias(std::string_view shape) { return optional(operand(&Ops::bias, "bias", shape)); }
+constexpr OperandInfo kRowScale = scaleFor(&Ops::a, operand(&Ops::scaleA, "row scale", "X", kOfRowScales));
+constexpr OperandInfo kWeightScale = scaleFor(&Ops::b, operand(&Ops::scaleB, "weight scale", "", kF32Only));
+constexpr OperandInfo weightZero() {
+  OperandInfo zero = scaleFor(&Ops::b, operand(&Ops::zeroB, "weight zero", "", kF32Only));
+  zero.isZero = true;
+  return zero;
+}
+constexpr OperandInfo kWeightZero = weightZero();
+constexpr OperandInfo kRowAmax = amax("row amax", &Ops::a);
+constexpr OperandInfo kWeightAmax = amax("weight amax", &Ops::b);
+constexpr OperandInfo kRowWeights = scalars(&Ops::rowWeights, "row weights", "X");
+constexpr OperandInfo kRowFactors = scalars(&Ops::rowWeights, "row scale", "X");
+constexpr OperandInfo kBlockScales = optional(operand(&Ops::codeScales, "scales", "Xs"));
+constexpr OperandInfo kEndScales = optional(operand(&Ops::endScales, "end scales", "Ec"));
 
-constexpr OperandInfo kActivationReads[] = {{"gate_up", "Xi"}};
-constexpr OperandInfo kActivationWrites[] = {{"act", "Xn"}};
+constexpr OperandInfo kDispatchReads[] = {
+    optional(operand(&Ops::tokens, "tokens", "Tn", kMoved)), scalars(&Ops::weights, "weights", "TK"),
+    scaleFor(&Ops::tokens, operand(&Ops::tokenScales, "scales", "T", kOfRowScales))};
+constexpr OperandInfo kDispatchWrites[] = {
+    optional(operand(&Ops::rows, "rows", "Rn", kMoved), &Ops::tokens),
+    scalars(&Ops::rowWeights, "row weights", "R", &Ops::weights),
+    scaleFor(&Ops::rows, operand(&Ops::rowScales, "row scales", "R", kOfRowScales), &Ops::tokenScales)};
 
-constexpr OperandInfo kActivationGradReads[] = {
-    {"act_grad", "Xn"}, {"gate_up", "Xi"}, scalars("row weights", "X")};
-constexpr OperandInfo kActivationGradWrites[] = {
-    {"gate_up_grad", "Xi"}, scalars("row weight grad", "X"), optional("weighted act", "Xn")};
+constexpr OperandInfo kGmmReads[] = {kFactor,      weight("Ekn"), bias("En"), kRowScale,
+                                     kWeightScale, kWeightZero,   kRowAmax,   kWeightAmax};
+constexpr OperandInfo kGmmWrites[] = {operand(&Ops::c, "c", "Xn")};
 
-constexpr OperandInfo kCombineReturnReads[] = {rows("rows", "Rn"), scalars("row scalars", "R")};
-constexpr OperandInfo kCombineReturnWrites[] = {rows("returned", "Pn"), scalars("returned scalars", "P", 1)};
+constexpr OperandInfo kWeightGradReads[] = {gathered(operand(&Ops::a, "a", "Xm", kOfRowFactors)),
+                                            gathered(operand(&Ops::b, "b", "Xn", kOfRowFactors)),
+                                            kRowFactors,
+                                            amax("a amax", &Ops::a),
+                                            amax("b amax", &Ops::b),
+                                            kBlockScales,
+                                            kEndScales};
+constexpr OperandInfo kWeightGradWrites[] = {operand(&Ops::c, "c", "Emn", kOfGradients)};
 
-constexpr OperandInfo kCombineSumReads[] = {orRows(rows("returned", "Pn")), scalars("weights", "TK"),
-                                            orRows(scalars("returned scalars", "P")),
-                                            rows("bias", "n", true)};
-constexpr OperandInfo kCombineSumWrites[] = {rows("tokens", "Tn"), scalars("token scalars", "TK", 2)};
+constexpr OperandInfo kActivationReads[] = {operand(&Ops::gateUp, "gate_up", "Xi")};
+constexpr OperandInfo kActivationWrites[] = {operand(&Ops::act, "act", "Xn")};
 
-constexpr OperandInfo kAddReads[] = {{"a", "Xn"}, {"b", "Xn"}};
-constexpr OperandInfo kScaleReads[] = {rows("a", "Xn"), scalars("row weights", "X")};
-constexpr OperandInfo kScaleWrites[] = {rows("c", "Xn")};
+constexpr OperandInfo kActivationGradReads[] = {operand(&Ops::actGrad, "act_grad", "Xn"),
+                                                operand(&Ops::gateUp, "gate_up", "Xi"), kRowWeights};
+constexpr OperandInfo kActivationGradWrites[] = {operand(&Ops::gateUpGrad, "gate_up_grad", "Xi"),
+                                                 scalars(&Ops::rowWeightGrad, "row weight grad", "X"),
+                                                 optional(operand(&Ops::weightedAct, "weighted act", "Xn"))};
 
-constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Eki"), optional("bias", "Ei"),
-                                               kRowScale, kWeightScale,  kWeightZero,
-                                               kRowAmax,  kWeightAmax};
-constexpr OperandInfo kGmmActivationWrites[] = {{"act", "Xn"}, optional("gate_up", "Xi")};
+constexpr OperandInfo kCombineReturnReads[] = {operand(&Ops::rows, "rows", "Rn", kOfRows),
+                                               scalars(&Ops::rowScalars, "row scalars", "R")};
+constexpr OperandInfo kCombineReturnWrites[] = {
+    operand(&Ops::returned, "returned", "Pn", kOfRows),
+    scalars(&Ops::returnedScalars, "returned scalars", "P", &Ops::rowScalars)};
+
+constexpr OperandInfo kCombineSumReads[] = {orRows(operand(&Ops::returned, "returned", "Pn", kOfRows)),
+                                            scalars(&Ops::weights, "weights", "TK"),
+                                            orRows(scalars(&Ops::returnedScalars, "returned scalars", "P")),
+                                            optional(operand(&Ops::bias, "bias", "n", kOfRows))};
+constexpr OperandInfo kCombineSumWrites[] = {
+    operand(&Ops::tokens, "tokens", "Tn", kOfRows),
+    scalars(&Ops::tokenScalars, "token scalars", "TK", &Ops::returnedScalars)};
+
+constexpr OperandInfo kAddReads[] = {operand(&Ops::a, "a", "Xn"), operand(&Ops::b, "b", "Xn")};
+constexpr OperandInfo kScaleReads[] = {operand(&Ops::a, "a", "Xn", kOfRows), kRowWeights};
+constexpr OperandInfo kScaleWrites[] = {operand(&Ops::c, "c", "Xn", kOfRows)};
+
+constexpr OperandInfo kGmmActivationReads[] = {kFactor,      weight("Eki"), bias("Ei"), kRowScale,
+                                               kWeightScale, kWeightZero,   kRowAmax,   kWeightAmax};
+constexpr OperandInfo kGmmActivationWrites[] = {operand(&Ops::act, "act", "Xn"),
+                                                optional(operand(&Ops::gateUp, "gate_up", "Xi"))};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
-    kFactor,     weight("Ekn"), {"gate_up", "Xi"}, scalars("row weights", "X"), kRowScale, kWeightScale,
+    kFactor,     weight("Ekn"), operand(&Ops::gateUp, "gate_up", "Xi"),
+    kRowWeights, kRowScale,     kWeightScale,
     kWeightZero, kRowAmax,      kWeightAmax};
 
-constexpr OperandInfo kColumnSumReads[] = {{"a", "Xn"}, scalars("row scale", "X")};
-constexpr OperandInfo kColumnSumWrites[] = {{.name = "c", .shape = "En", .types = kOfGradients}};
+constexpr OperandInfo kColumnSumReads[] = {operand(&Ops::a, "a", "Xn"), kRowFactors};
+constexpr OperandInfo kColumnSumWrites[] = {operand(&Ops::c, "c", "En", kOfGradients)};
 
-constexpr OperandInfo kRowDotReads[] = {{"a", "Xn"}, {"b", "En"}, scalars("addend", "X")};
-constexpr OperandInfo kRowDotWrites[] = {{.name = "c", .shape = "X", .types = kF32Only}};
+constexpr OperandInfo kRowDotReads[] = {operand(&Ops::a, "a", "Xn"), operand(&Ops::b, "b", "En"),
+                                        scalars(&Ops::addend, "addend", "X")};
+constexpr OperandInfo kRowDotWrites[] = {operand(&Ops::c, "c", "X", kF32Only)};
 
-constexpr DType kI8Only[] = {DType::kI8};
-constexpr OperandInfo kQuantizeReads[] = {
-    {"a", "Xn"}, {.name = "column scale", .shape = "", .types = kF32Only, .optional = true}};
-constexpr OperandInfo kQuantizeWrites[] = {{.name = "codes", .shape = "Xn", .types = kI8Only},
-                                           {.name = "scale", .shape = "X", .types = kF32Only}};
+constexpr OperandInfo kQuantizeReads[] = {operand(&Ops::a, "a", "Xn"),
+                                          optional(operand(&Ops::columnScale, "column scale", "", kF32Only))};
+constexpr OperandInfo kQuantizeWrites[] = {operand(&Ops::codes, "codes", "Xn", kI8Only),
+                                           operand(&Ops::codeScales, "scale", "X", kF32Only)};
 
-constexpr OperandInfo kAmaxReads[] = {{"a", "Xn"}};
-constexpr OperandInfo kAmaxWrites[] = {{.name = "amax", .shape = "E1", .types = kF32Only}};
+constexpr OperandInfo kAmaxReads[] = {operand(&Ops::a, "a", "Xn")};
+constexpr OperandInfo kAmaxWrites[] = {operand(&Ops::amax, "amax", "E1", kF32Only)};
 
-constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
-constexpr OperandInfo kEncodeReads[] = {
-    {.name = "a", .shape = "Xn", .types = kOfRowFactors}, amax("amax", 0), rowScale("scale", "X")};
-constexpr OperandInfo kEncodeWrites[] = {{.name = "codes", .shape = "Xn", .types = kE4m3Only},
-                                         optional("scales", "Xs"),
-                                         optional("end scales", "Ec")};
+constexpr OperandInfo kEncodeReads[] = {operand(&Ops::a, "a", "Xn", kOfRowFactors), amax("amax", &Ops::a),
+                                        scaleFor(&Ops::a, operand(&Ops::scaleA, "scale", "X", kOfRowScales))};
+constexpr OperandInfo kEncodeWrites[] = {operand(&Ops::codes, "codes", "Xn", kE4m3Only), kBlockScales,
+                                         kEndScales};
 
 // --- The tables -----------------------------------------------------------------------------------------
 
@@ -159,12 +191,16 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
 
 // The number of columns that have codes.
 int64_t codedColumns(const TaskProgram& program, const Family& family) {
-  return columnsOf(family.tiling, codedFactor(program, family).value_or(1));
+  return columnsOf(family.tiling, codedFactor(program, family));
 }
 
-// Of operand 0 of an op that has rows of codes.
+// The columns of what has rows of codes.
 int64_t rowLength(const Family& family) {
   return infoOf(family.op).multiplies() ? family.tiling.k : family.tiling.n;
+}
+
+bool hasE4m3(const TaskProgram& program, BufferId id) {
+  return id.value < program.buffers.size() && program.at(id).type == DType::kF8_E4M3;
 }
 
 Dim dimOf(char letter, const TaskProgram& program, const Family& family, bool dense) {
@@ -201,6 +237,13 @@ Dim dimOf(char letter, const TaskProgram& program, const Family& family, bool de
 
 const OpInfo& infoOf(OpKind op) { return kOps[static_cast<size_t>(op)]; }
 
+const OperandInfo* OpInfo::find(OperandName id) const {
+  for (const std::span<const OperandInfo> operands : {reads, writes})
+    for (const OperandInfo& operand : operands)
+      if (operand.id == id) return &operand;
+  return nullptr;
+}
+
 int32_t weightParts(OpKind op, const Tiling& tiling) {
   const OpInfo& info = infoOf(op);
   if (!info.multiplies()) return 0;
@@ -212,8 +255,9 @@ bool isTransposed(OpKind op, const Tiling& tiling) { return (tiling.flags & info
 bool accumulates(const Family& family) { return (family.tiling.flags & infoOf(family.op).accumulate) != 0; }
 
 bool isAccumulated(const TaskProgram& program, BufferId buffer) {
-  return std::any_of(program.families.begin(), program.families.end(),
-                     [&](const Family& family) { return accumulates(family) && family.writes[0] == buffer; });
+  return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
+    return accumulates(family) && findBuffer(family, &Operands::c) == buffer;
+  });
 }
 
 void trimOperands(Family& family) {
@@ -221,25 +265,53 @@ void trimOperands(Family& family) {
     while (!ids->empty() && ids->back().none()) ids->pop_back();
 }
 
-BufferId operandAt(const std::vector<BufferId>& operands, size_t index) {
-  return index < operands.size() ? operands[index] : BufferId{};
+BufferId bufferAt(const std::vector<BufferId>& ids, size_t position) {
+  return position < ids.size() ? ids[position] : BufferId{};
+}
+
+Operands findOperands(const Family& family) {
+  const OpInfo& op = infoOf(family.op);
+  Operands found;
+  for (size_t i = 0; i < op.reads.size(); ++i) found.*op.reads[i].id = bufferAt(family.reads, i);
+  for (size_t i = 0; i < op.writes.size(); ++i) found.*op.writes[i].id = bufferAt(family.writes, i);
+  return found;
+}
+
+BufferId findBuffer(const Family& family, OperandName operand) {
+  const OpInfo& op = infoOf(family.op);
+  for (size_t i = 0; i < op.reads.size(); ++i)
+    if (op.reads[i].id == operand) return bufferAt(family.reads, i);
+  for (size_t i = 0; i < op.writes.size(); ++i)
+    if (op.writes[i].id == operand) return bufferAt(family.writes, i);
+  return {};
+}
+
+BufferId& placeOf(Family& family, OperandName operand) {
+  const OpInfo& op = infoOf(family.op);
+  const bool isRead = std::ranges::find(op.reads, operand, &OperandInfo::id) != op.reads.end();
+  std::vector<BufferId>& ids = isRead ? family.reads : family.writes;
+  const std::span<const OperandInfo> operands = isRead ? op.reads : op.writes;
+  const auto position = static_cast<size_t>(op.find(operand) - operands.data());
+  if (ids.size() <= position) ids.resize(position + 1);
+  return ids[position];
 }
 
 bool needsWholeRows(const Family& family) {
   const OpInfo& info = infoOf(family.op);
   if (family.op == OpKind::kEncode) return domainOf(family) == Domain::kRows;
-  return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns && has(family.writes, 1);
+  return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns &&
+         findBuffer(family, &Operands::rowWeightGrad);
 }
 
-bool isGathered(const TaskProgram& program, const Family& family, size_t operand) {
-  const BufferId buffer = operandAt(family.reads, operand);
-  return buffer && infoOf(family.op).reads[operand].inPlace == Extent::kTokens &&
+bool isGathered(const TaskProgram& program, const Family& family, OperandName operand) {
+  const BufferId buffer = findBuffer(family, operand);
+  return buffer && infoOf(family.op).find(operand)->inPlace == Extent::kTokens &&
          !infoOf(program.at(family.space).kind).dense &&
          program.at(buffer).shape.front().extent == Extent::kTokens;
 }
 
 Domain domainOf(const Family& family) {
-  const bool isDown = has(family.writes, 2);
+  const bool isDown = !findBuffer(family, &Operands::endScales).none();
   return family.op == OpKind::kEncode && !isDown ? Domain::kRows : infoOf(family.op).domain;
 }
 
@@ -264,7 +336,7 @@ std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program,
   std::vector<Dim> shape;
   for (char letter : operand.shape)
     if (letter != 'E' || !dense) shape.push_back(dimOf(letter, program, family, dense));
-  if (operand.scales == 0 && hasRowBlocks(program, family))
+  if (operand.scalesRows() && hasRowBlocks(program, family))
     shape.push_back({Extent::kFixed, rowLength(family) / kMxBlock});
   if (operand.isWeight && isTransposed(family.op, family.tiling)) std::swap(shape.back(), shape.end()[-2]);
   return shape;
@@ -300,40 +372,22 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
   return Block{size[0], size[1]};
 }
 
-std::optional<size_t> scaleOf(OpKind op, size_t scaled) {
-  const std::span<const OperandInfo> reads = infoOf(op).reads;
-  for (size_t i = 0; i < reads.size(); ++i)
-    if (reads[i].scales == static_cast<int8_t>(scaled) && !reads[i].isZero) return i;
-  return {};
-}
-
-std::optional<size_t> zeroOf(OpKind op) {
-  const std::span<const OperandInfo> reads = infoOf(op).reads;
-  for (size_t i = 0; i < reads.size(); ++i)
-    if (reads[i].isZero) return i;
-  return {};
-}
-
-std::optional<size_t> amaxOf(OpKind op, size_t rounded) {
-  const std::span<const OperandInfo> reads = infoOf(op).reads;
-  for (size_t i = 0; i < reads.size(); ++i)
-    if (reads[i].amaxOf == static_cast<int8_t>(rounded)) return i;
-  return {};
+OperandName scaledRows(OpKind op) {
+  for (const OperandInfo& operand : infoOf(op).reads)
+    if (operand.scalesRows()) return operand.scales;
+  return nullptr;
 }
 
 bool hasRowBlocks(const TaskProgram& program, const Family& family) {
-  const BufferId codes = operandAt(family.reads, 0);
-  return codes.value < program.buffers.size() && program.at(codes).type == DType::kF8_E4M3 &&
-         scaleOf(family.op, 0).has_value();
+  const OperandName rows = scaledRows(family.op);
+  return rows != nullptr && hasE4m3(program, findBuffer(family, rows));
 }
 
-std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family) {
-  if (!infoOf(family.op).isSum()) return {};
-  for (const size_t factor : {0, 1})
-    if (const BufferId id = operandAt(family.reads, factor);
-        id.value < program.buffers.size() && program.at(id).type == DType::kF8_E4M3)
-      return factor;
-  return {};
+OperandName codedFactor(const TaskProgram& program, const Family& family) {
+  if (!infoOf(family.op).isSum()) return nullptr;
+  for (const OperandName factor : kFactors)
+    if (hasE4m3(program, findBuffer(family, factor))) return factor;
+  return nullptr;
 }
 
 int64_t productFlops(OpKind op, const Tiling& tiling) {
@@ -343,6 +397,7 @@ int64_t productFlops(OpKind op, const Tiling& tiling) {
 }
 
 int64_t vectorFlops(const Family& family) {
+  const Operands operands = findOperands(family);
   const ActivationInfo& activation = infoOf(family.tiling.activation);
   const int64_t n = family.tiling.n;
   switch (infoOf(family.op).vector) {
@@ -351,9 +406,8 @@ int64_t vectorFlops(const Family& family) {
     case VectorWork::kActivation:
       return n * activation.flops;
     case VectorWork::kActivationGrad:  // gradients times the weight; the activation times both
-      return n * (activation.gradFlops +
-                  (has(family.reads, infoOf(family.op).multiplies() ? 3 : 2) ? activation.inputs : 0) +
-                  (has(family.writes, 1) ? 3 : 0) + (has(family.writes, 2) ? 2 : 0));
+      return n * (activation.gradFlops + (operands.rowWeights ? activation.inputs : 0) +
+                  (operands.rowWeightGrad ? 3 : 0) + (operands.weightedAct ? 2 : 0));
     case VectorWork::kScale:
     case VectorWork::kAdd:
     case VectorWork::kColumnSum:
@@ -364,7 +418,7 @@ int64_t vectorFlops(const Family& family) {
     case VectorWork::kQuantize:
       return 2 * n;
     case VectorWork::kWeightedSum:
-      return has(family.reads, 1) ? 2 * n : n;
+      return operands.weights ? 2 * n : n;
   }
   return 0;
 }

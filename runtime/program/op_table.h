@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "runtime/base/activation_info.h"
+#include "runtime/program/operands.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
@@ -65,25 +66,28 @@ enum class VectorWork : uint8_t {
 // each of equal blocks of it instead.
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
-  std::string_view name;
+  OperandName id = nullptr;
+  std::string_view name;  // in messages
   std::string_view shape;
   // The types that are allowed; messages name the first. All operands of a family for which there are several
   // have the same one, except factors of products: a has codes only if b has, and its kernels must exist.
   std::span<const DType> types = kBf16Only;
   bool optional = false;
-  int8_t with = -1;  // of a result: it is present exactly if the operand read at this position is
+  OperandName with = nullptr;  // of a result: it is present exactly if this operand, which is read, is
   bool isFactor = false;
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
-  // Of a scale: it is present exactly if the operand read at this position has codes; but codes of a weight
-  // need none where the first operand has codes, too.
-  // An operand of rows or tokens that is one, read or written, has one number per row of codes I8, and of
-  // codes of 8-bit floats one, BF16, for each 32 numbers of a row.
-  int8_t scales = -1;
-  bool isZero = false;  // of a scale: it has the zeros of these codes, which are optional
-  int8_t amaxOf = -1;   // it is present exactly if the operand read at this position is rounded by its amax
+  // Of a scale: it is present exactly if this operand has codes; but codes of a weight need none where a has
+  // codes, too.
+  // A scale of rows or tokens has one number per row of codes I8, and of codes of 8-bit floats one, BF16, for
+  // each 32 numbers of a row.
+  OperandName scales = nullptr;
+  bool isZero = false;           // of a scale: it has the zeros of these codes, which are optional
+  OperandName amaxOf = nullptr;  // it is present exactly if this operand is rounded by its amax
   // The extent that it may have instead if there is one rank, whose tasks then read where others wrote: rows
   // gathered from tokens (isGathered()), or rows instead of what returned. kFixed: none.
   Extent inPlace = Extent::kFixed;
+
+  bool scalesRows() const { return scales != nullptr && !shape.empty(); }  // else blocks of a weight
 };
 
 struct OpInfo {
@@ -93,14 +97,17 @@ struct OpInfo {
   Domain domain;
   Cut cut;
   VectorWork vector;
-  uint16_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]
+  uint16_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]; 0: it has no weight
   uint16_t accumulate;  // flag of the tiling: the result is added to the content of its tensor
   std::span<const OperandInfo> reads;
   std::span<const OperandInfo> writes;
 
-  bool isSum() const { return cut == Cut::kRectangles; }                     // of products
-  bool multiplies() const { return reads.size() > 1 && reads[1].isWeight; }  // by a weight
-  bool hasFactors() const { return multiplies() || isSum(); }                // of products
+  // The row of an operand; null if the op lacks it.
+  const OperandInfo* find(OperandName id) const;
+
+  bool isSum() const { return cut == Cut::kRectangles; }       // of products
+  bool multiplies() const { return transposed != 0; }          // by a weight
+  bool hasFactors() const { return multiplies() || isSum(); }  // of products
   // The fields of the tiling that it uses, besides n; all others are 0.
   bool usesM() const { return isSum(); }
   bool usesK() const { return multiplies() || vector == VectorWork::kWeightedSum; }
@@ -113,7 +120,7 @@ struct OpInfo {
 };
 const OpInfo& infoOf(OpKind op);
 
-// The ranges of n columns of the weight reads[1] that a family multiplies by; 0: it reads none.
+// The ranges of n columns of the weight that a family multiplies by; 0: it reads none.
 int32_t weightParts(OpKind op, const Tiling& tiling);
 bool isTransposed(OpKind op, const Tiling& tiling);
 bool accumulates(const Family& family);
@@ -124,11 +131,14 @@ bool isAccumulated(const TaskProgram& program, BufferId buffer);
 // them. verify() does this first.
 void trimOperands(Family& family);
 
-// Operand `index`, or none if it is absent.
-BufferId operandAt(const std::vector<BufferId>& operands, size_t index);
-inline bool has(const std::vector<BufferId>& operands, size_t index) {
-  return !operandAt(operands, index).none();
-}
+// The operand at a position of the list, or none if it is absent.
+BufferId bufferAt(const std::vector<BufferId>& ids, size_t position);
+// All operands by name, or one; none if it is absent, or the op lacks it.
+Operands findOperands(const Family& family);
+BufferId findBuffer(const Family& family, OperandName operand);
+// The place of an operand, which the op must have, in the family's lists; they are made long enough.
+BufferId& placeOf(Family& family, OperandName operand);
+
 // Whether a task must have all columns: a fused gradient may also sum over the columns of each row, and codes
 // that need no other row are made slot by slot.
 bool needsWholeRows(const Family& family);
@@ -136,7 +146,7 @@ bool needsWholeRows(const Family& family);
 // Whether a family of rows gathers those of this operand, which has tokens: row r is that of the token to
 // which the pair at position r belongs (RoutingTables::pairOf). Only one rank does, and only of bf16 that is
 // not rounded.
-bool isGathered(const TaskProgram& program, const Family& family, size_t operand);
+bool isGathered(const TaskProgram& program, const Family& family, OperandName operand);
 
 // The domain of its op; but codes by an amax, or in blocks along rows, need no other row.
 Domain domainOf(const Family& family);
@@ -159,29 +169,30 @@ struct Block {
   int64_t columns = 0;
 };
 std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale);
-// The position of the scale of operand `scaled`, if the op has one.
-std::optional<size_t> scaleOf(OpKind op, size_t scaled);
-// Whether operand 0 has codes of 8-bit floats with a scale, read or written, for each block of 32 numbers of
-// a row.
+// The rows or tokens of an op that may have codes with a scale, or null.
+OperandName scaledRows(OpKind op);
+// Whether they have codes of 8-bit floats, with a scale, read or written, for each block of 32 numbers of a
+// row.
 bool hasRowBlocks(const TaskProgram& program, const Family& family);
-// Likewise of the zeros of its weight.
-std::optional<size_t> zeroOf(OpKind op);
-// Likewise of the amax of operand `rounded`.
-std::optional<size_t> amaxOf(OpKind op, size_t rounded);
 
 // Of a sum of products: the flag of the tiling with which the row scale multiplies a instead of b where
 // factors are rounded.
 inline constexpr uint16_t kScalesA = 2;
-// The factor that has codes of 8-bit floats, and the operands that have the scales of their blocks, which
-// codes by an amax lack: of 32 rows of an expert in a column. Those of the columns of a whole block fill its
-// rows one after the other; those of an expert's last block, if it is shorter, are in its row of the other
-// operand.
-std::optional<size_t> codedFactor(const TaskProgram& program, const Family& family);
-inline constexpr size_t kCodeScales = 5, kEndScales = 6;
-// The columns of factor 0 or 1 of a sum of products, and how the factor of a product is rounded.
-inline int32_t columnsOf(const Tiling& tiling, size_t factor) { return factor == 0 ? tiling.m : tiling.n; }
-inline Rounding roundingOf(const Tiling& tiling, size_t factor) {
-  return factor == 0 ? tiling.roundA : tiling.roundB;
+// The factor, a or b, that has codes of 8-bit floats, or null. Codes in blocks have codeScales and endScales,
+// which codes by an amax lack: the scale of each 32 rows of an expert in a column. Those of the columns of a
+// whole block fill its rows one after the other; those of an expert's last block, if it is shorter, are in
+// its row of endScales.
+OperandName codedFactor(const TaskProgram& program, const Family& family);
+inline constexpr OperandName kFactors[] = {&Operands::a, &Operands::b};
+// The columns of a factor of a sum of products, how a factor of a product is rounded, and the amax of that.
+inline int32_t columnsOf(const Tiling& tiling, OperandName factor) {
+  return factor == &Operands::a ? tiling.m : tiling.n;
+}
+inline Rounding roundingOf(const Tiling& tiling, OperandName factor) {
+  return factor == &Operands::a ? tiling.roundA : tiling.roundB;
+}
+constexpr OperandName amaxOf(OperandName factor) {
+  return factor == &Operands::a ? &Operands::amaxA : &Operands::amaxB;
 }
 
 // Operations per row or token in all tiles together: those of the product, and those element by element.

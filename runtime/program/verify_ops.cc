@@ -12,6 +12,8 @@
 namespace sluice::verify_parts {
 namespace {
 
+constexpr OperandName kBlockScales[] = {&Operands::codeScales, &Operands::endScales};
+
 Status checkTiling(const TaskProgram& program, const Family& family, const std::string& where) {
   struct Field {
     std::string_view name;
@@ -44,7 +46,7 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
 Status checkGaps(const TaskProgram& program, const Buffer& buffer, const OperandInfo& operand,
                  const std::string& where) {
   const Extent extent = buffer.shape[0].extent;
-  const bool isMatrix = operand.types.size() > 1 && operand.scales < 0;
+  const bool isMatrix = operand.types.size() > 1 && operand.scales == nullptr;
   if (buffer.type != DType::kF32 || isMatrix || !buffer.region) return {};
   if (extent == Extent::kFixed || extent == Extent::kExperts) return {};
   const int64_t bytes = dtypeBytes(DType::kF32) * (buffer.shape.size() > 1 ? buffer.shape[1].size : 1);
@@ -76,7 +78,7 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
   const bool isOneOf =
       std::find(operand.types.begin(), operand.types.end(), buffer.type) != operand.types.end();
   DType type = isOneOf ? buffer.type : operand.types.front();
-  if (operand.scales == 0) type = hasRowBlocks(program, family) ? DType::kBF16 : DType::kF32;
+  if (operand.scalesRows()) type = hasRowBlocks(program, family) ? DType::kBF16 : DType::kF32;
   std::vector<Dim> shape = operand.shape.empty() ? buffer.shape : shapeOf(operand, program, family);
   if (isReadInPlace(program, family, buffer, operand)) shape.front() = {operand.inPlace, 0};
   if (operand.isWeight) {  // an odd number of codes has no elements
@@ -99,7 +101,7 @@ Status checkOperands(const TaskProgram& program, const Family& family, const std
   if (ids.size() > operands.size())
     return fail("{} has {} {}, expected {}", where, ids.size(), side, operands.size());
   for (size_t i = 0; i < operands.size(); ++i)
-    if (Status status = checkOperand(program, family, operandAt(ids, i), operands[i], where); !status)
+    if (Status status = checkOperand(program, family, bufferAt(ids, i), operands[i], where); !status)
       return status;
   return {};
 }
@@ -110,7 +112,7 @@ Status checkTypes(const TaskProgram& program, const Family& family, const std::s
   const auto check = [&](const std::vector<BufferId>& ids, std::span<const OperandInfo> operands) -> Status {
     for (size_t i = 0; i < ids.size(); ++i) {
       const OperandInfo& operand = operands[i];
-      if (!ids[i] || operand.types.size() == 1 || operand.isFactor || operand.scales >= 0) continue;
+      if (!ids[i] || operand.types.size() == 1 || operand.isFactor || operand.scales != nullptr) continue;
       const Buffer& buffer = program.at(ids[i]);
       if (first == nullptr) first = &buffer;
       if (buffer.type != first->type)
@@ -140,8 +142,9 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
 
 // Rows of codes need a weight of codes, whose sums fit into an int32.
 Status checkRowsOfCodes(const TaskProgram& program, const Family& family, const std::string& where) {
-  if (!infoOf(family.op).multiplies() || !isCodes(program.at(family.reads[0]).type)) return {};
-  const DType weight = program.at(family.reads[1]).type;
+  const Operands ids = findOperands(family);
+  if (!infoOf(family.op).multiplies() || !isCodes(program.at(ids.a).type)) return {};
+  const DType weight = program.at(ids.b).type;
   if (!isCodes(weight))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
                 dtypeName(weight));
@@ -157,10 +160,12 @@ Status checkEncoded(const Family& family, const std::string& where) {
   if (!isEncodable(t.roundA))
     return fail("{} encodes with rounding {}, expected E4M3, not in squares", where, text::word(t.roundA));
   const bool inBlocks = !infoOf(t.roundA).isScaled;
-  for (const size_t scales : {1, 2})  // end scales are those of blocks down columns
-    if (const bool exists = has(family.writes, scales); exists ? !inBlocks : inBlocks && scales == 1)
+  for (const OperandName scales : kBlockScales) {  // end scales are those of blocks down columns
+    const bool exists = !findBuffer(family, scales).none();
+    if (exists ? !inBlocks : inBlocks && scales == &Operands::codeScales)
       return fail("{} has {} '{}', but encodes with rounding {}", where, exists ? "a" : "no",
-                  op.writes[scales].name, text::word(t.roundA));
+                  op.find(scales)->name, text::word(t.roundA));
+  }
   for (const int32_t columns : {t.n, std::min(t.n, t.tileN)})
     if (inBlocks && columns % kMxBlock != 0)
       return fail("{} has ranges of {} columns, expected multiples of {}", where, columns, kMxBlock);
@@ -172,6 +177,7 @@ Status checkEncoded(const Family& family, const std::string& where) {
 Status checkCodes(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   const Tiling& t = family.tiling;
+  const Operands ids = findOperands(family);
   if (op.vector == VectorWork::kEncode) return checkEncoded(family, where);
   if (op.multiplies() && hasRowBlocks(program, family)) {
     if (!isEncodableInBlocks(t.roundA))
@@ -181,29 +187,29 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
       return fail("{}: factor 'a' has codes of {} columns, expected a multiple of {}", where, t.k, kMxBlock);
   }
   if (!op.isSum()) return {};
-  if ((t.flags & kScalesA) != 0 && !(has(family.reads, 2) && roundsFactors(t)))
-    return fail("{} scales 'a', but {}", where,
-                has(family.reads, 2) ? "rounds no factor" : "has no 'row scale'");
-  const std::optional<size_t> coded = codedFactor(program, family);
-  const bool inBlocks = coded && !infoOf(roundingOf(t, *coded)).isScaled;
-  for (const size_t scales : {kCodeScales, kEndScales})
-    if (has(family.reads, scales) != inBlocks)
-      return fail("{} has {} '{}', but {}", where, inBlocks ? "no" : "a", op.reads[scales].name,
-                  coded ? fmt::format("operand '{}' has codes of rounding {}", op.reads[*coded].name,
-                                      text::word(roundingOf(t, *coded)))
-                        : "no operand has codes");
-  if (!coded) return {};
-  if (program.at(family.reads[1 - *coded]).type != DType::kBF16)
+  if ((t.flags & kScalesA) != 0 && !(ids.rowWeights && roundsFactors(t)))
+    return fail("{} scales 'a', but {}", where, ids.rowWeights ? "rounds no factor" : "has no 'row scale'");
+  const OperandName coded = codedFactor(program, family);
+  const Rounding rounding = roundingOf(t, coded);
+  const std::string_view name = coded != nullptr ? op.find(coded)->name : "";
+  const bool inBlocks = coded != nullptr && !infoOf(rounding).isScaled;
+  for (const OperandName scales : kBlockScales)
+    if ((ids.*scales).none() == inBlocks)
+      return fail("{} has {} '{}', but {}", where, inBlocks ? "no" : "a", op.find(scales)->name,
+                  coded != nullptr
+                      ? fmt::format("operand '{}' has codes of rounding {}", name, text::word(rounding))
+                      : "no operand has codes");
+  if (coded == nullptr) return {};
+  if (program.at(coded == &Operands::a ? ids.b : ids.a).type != DType::kBF16)
     return fail("{} has two factors of codes, expected one", where);
-  if (const Rounding rounding = roundingOf(t, *coded); !isEncodable(rounding))
-    return fail("{}: factor '{}' has codes, but is rounded to {}, expected E4M3, not in squares", where,
-                op.reads[*coded].name, text::word(rounding));
-  if (has(family.reads, 2) && *coded == ((t.flags & kScalesA) != 0 ? 0 : 1))
-    return fail("{}: factor '{}' has codes, but is multiplied by the row scale", where,
-                op.reads[*coded].name);
-  if (const int32_t columns = columnsOf(t, *coded); inBlocks && columns % kMxBlock != 0)
-    return fail("{}: factor '{}' has codes of {} columns, expected a multiple of {}", where,
-                op.reads[*coded].name, columns, kMxBlock);
+  if (!isEncodable(rounding))
+    return fail("{}: factor '{}' has codes, but is rounded to {}, expected E4M3, not in squares", where, name,
+                text::word(rounding));
+  if (ids.rowWeights && (coded == &Operands::a) == ((t.flags & kScalesA) != 0))
+    return fail("{}: factor '{}' has codes, but is multiplied by the row scale", where, name);
+  if (const int32_t columns = columnsOf(t, coded); inBlocks && columns % kMxBlock != 0)
+    return fail("{}: factor '{}' has codes of {} columns, expected a multiple of {}", where, name, columns,
+                kMxBlock);
   return {};
 }
 
@@ -212,21 +218,24 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
 Status checkRoundings(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
   const Tiling& t = family.tiling;
-  for (const auto& [operand, rounding] : {std::pair{0, t.roundA}, {1, t.roundB}}) {
+  const Operands ids = findOperands(family);
+  for (const OperandName operand : kFactors) {
+    const Rounding rounding = roundingOf(t, operand);
+    const bool isA = operand == &Operands::a;
     if (rounding > Rounding::MAX)
       return fail("{}: rounding {} is not known", where, static_cast<int>(rounding));
     const std::string what =
-        fmt::format("{}: factor '{}' is rounded to {}", where, "ab"[operand], text::word(rounding));
-    const bool encodes = op.vector == VectorWork::kEncode && operand == 0;
+        fmt::format("{}: factor '{}' is rounded to {}", where, isA ? 'a' : 'b', text::word(rounding));
+    const bool encodes = op.vector == VectorWork::kEncode && isA;
     if (!op.hasFactors() && !encodes && rounding != Rounding::kNone)
       return fail("{}, but this op does not multiply", what);
-    const std::optional<size_t> amax = amaxOf(family.op, operand);
-    if (amax && has(family.reads, *amax) != infoOf(rounding).isScaled)
-      return fail("{} with {} '{}', expected {}", what, has(family.reads, *amax) ? "a" : "no",
-                  op.reads[*amax].name, infoOf(rounding).isScaled ? "one" : "none");
+    const OperandName amax = amaxOf(operand);
+    if (const OperandInfo* info = op.find(amax); info && (ids.*amax).none() == infoOf(rounding).isScaled)
+      return fail("{} with {} '{}', expected {}", what, ids.*amax ? "a" : "no", info->name,
+                  infoOf(rounding).isScaled ? "one" : "none");
     if (rounding == Rounding::kNone || !op.hasFactors()) continue;
-    const Buffer& factor = program.at(family.reads[operand]);
-    if (operand == 0 && hasRowBlocks(program, family)) continue;  // checkCodes()
+    const Buffer& factor = program.at(ids.*operand);
+    if (isA && hasRowBlocks(program, family)) continue;  // checkCodes()
     if (factor.type != DType::kBF16 && !op.isSum())
       return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
                   dtypeName(factor.type));
@@ -234,7 +243,7 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
     if (!op.isSum() && t.k % kMxBlock != 0)
       return fail("{}, but the sum has {} numbers, expected a multiple of {}", what, t.k, kMxBlock);
     if (!infoOf(rounding).isSquare) continue;
-    if (!op.reads[operand].isWeight) return fail("{}, but is no weight", what);
+    if (!op.find(operand)->isWeight) return fail("{}, but is no weight", what);
     const int32_t columns = std::min(t.n, t.tileN);
     if (t.n % kMxBlock != 0 || columns % kMxBlock != 0)
       return fail("{}, but the product has {} columns in tiles of {}, expected multiples of {}", what, t.n,
@@ -245,27 +254,26 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
 
 // Of codes that share elements, tasks read whole elements.
 Status checkPairs(const TaskProgram& program, const Family& family, const std::string& where) {
-  const int64_t codes =
-      infoOf(family.op).multiplies() ? codesPerElement(program.at(family.reads[1]).type) : 1;
-  if (isTransposed(family.op, family.tiling)) return {};
+  if (!infoOf(family.op).multiplies() || isTransposed(family.op, family.tiling)) return {};
+  const Buffer& weight = program.at(findBuffer(family, &Operands::b));
+  const int64_t codes = codesPerElement(weight.type);
   for (const int32_t columns : {family.tiling.n, std::min(family.tiling.n, family.tiling.tileN)})
     if (columns % codes != 0)
       return fail("{} has ranges of {} columns of buffer '{}' of type {}, expected even ones", where, columns,
-                  program.at(family.reads[1]).name, dtypeName(program.at(family.reads[1]).type));
+                  weight.name, dtypeName(weight.type));
   return {};
 }
 
 // Zeros belong to codes of 4 bits, and lie as their scales.
 Status checkZeros(const TaskProgram& program, const Family& family, const std::string& where) {
-  const std::optional<size_t> at = zeroOf(family.op);
-  if (!at || !has(family.reads, *at)) return {};
-  const Buffer &zeros = program.at(family.reads[*at]), &codes = program.at(family.reads[1]);
+  const Operands ids = findOperands(family);
+  if (!ids.zeroB) return {};
+  const Buffer &zeros = program.at(ids.zeroB), &codes = program.at(ids.b);
   if (codesPerElement(codes.type) == 1)
     return fail("{} has a 'weight zero', but operand 'b' is buffer '{}' of type {}, expected U8", where,
                 codes.name, dtypeName(codes.type));
-  const BufferId scaleId = operandAt(family.reads, *scaleOf(family.op, 1));
-  if (!scaleId) return fail("{} has a 'weight zero' without a 'weight scale'", where);
-  const Buffer& scale = program.at(scaleId);
+  if (!ids.scaleB) return fail("{} has a 'weight zero' without a 'weight scale'", where);
+  const Buffer& scale = program.at(ids.scaleB);
   if (zeros.shape == scale.shape) return {};
   return fail("{}: operand 'weight zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
               shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
@@ -274,9 +282,10 @@ Status checkZeros(const TaskProgram& program, const Family& family, const std::s
 // What columns are multiplied by before they are quantised has a number for each column of each expert: it
 // lies as the scale of a weight does that has these as the columns of a product, transposed or not.
 Status checkColumnScale(const TaskProgram& program, const Family& family, const std::string& where) {
-  if (family.op != OpKind::kQuantize || !has(family.reads, 1)) return {};
-  const Buffer& scale = program.at(family.reads[1]);
-  const std::vector<Dim> shape = shapeOf({.name = {}, .shape = "E1n"}, program, family);
+  const BufferId id = findBuffer(family, &Operands::columnScale);
+  if (!id) return {};
+  const Buffer& scale = program.at(id);
+  const std::vector<Dim> shape = shapeOf({.shape = "E1n"}, program, family);
   std::vector<Dim> turned = shape;
   std::swap(turned.back(), turned.end()[-2]);
   if (scale.shape == shape || scale.shape == turned) return {};
@@ -289,30 +298,31 @@ Status checkColumnScale(const TaskProgram& program, const Family& family, const 
 // codes are multiplied by may have none.
 Status checkScales(const TaskProgram& program, const Family& family, const std::string& where) {
   const OpInfo& op = infoOf(family.op);
-  for (size_t i = 0; i < op.reads.size(); ++i) {
-    if (op.reads[i].scales < 0 || op.reads[i].isZero) continue;
-    const auto scaled = static_cast<size_t>(op.reads[i].scales);
-    if (!has(family.reads, scaled)) {
-      if (has(family.reads, i))
-        return fail("{} has a '{}' without '{}'", where, op.reads[i].name, op.reads[scaled].name);
+  const Operands ids = findOperands(family);
+  const bool hasRowsOfCodes = ids.a && isCodes(program.at(ids.a).type);
+  for (const OperandInfo& operand : op.reads) {
+    if (operand.scales == nullptr || operand.isZero) continue;
+    const OperandInfo& scaled = *op.find(operand.scales);
+    const BufferId codesId = ids.*scaled.id, scaleId = ids.*operand.id;
+    if (!codesId) {
+      if (scaleId) return fail("{} has a '{}' without '{}'", where, operand.name, scaled.name);
       continue;
     }
-    const Buffer& codes = program.at(family.reads[scaled]);
-    const bool isScaled = has(family.reads, i),
-               hasScale = isCodes(codes.type) || codes.type == DType::kF8_E4M3;
-    const bool mayLack = op.reads[scaled].isWeight && isCodes(program.at(family.reads[0]).type);
-    if (isScaled ? !hasScale : hasScale && !mayLack)
-      return fail("{} has {} '{}', but operand '{}' is buffer '{}' of type {}", where, isScaled ? "a" : "no",
-                  op.reads[i].name, op.reads[scaled].name, codes.name, dtypeName(codes.type));
-    if (!isScaled || !op.reads[scaled].isWeight) continue;
-    const Buffer& scale = program.at(family.reads[i]);
+    const Buffer& codes = program.at(codesId);
+    const bool hasScale = isCodes(codes.type) || codes.type == DType::kF8_E4M3;
+    const bool mayLack = scaled.isWeight && hasRowsOfCodes;
+    if (scaleId ? !hasScale : hasScale && !mayLack)
+      return fail("{} has {} '{}', but operand '{}' is buffer '{}' of type {}", where, scaleId ? "a" : "no",
+                  operand.name, scaled.name, codes.name, dtypeName(codes.type));
+    if (!scaleId || !scaled.isWeight) continue;
+    const Buffer& scale = program.at(scaleId);
     const std::optional<Block> block = blockOf(codes, scale);
     if (!block)
       return fail(
           "{}: operand '{}' is buffer '{}' {}, expected the shape of '{}' {} with dimensions that divide it",
-          where, op.reads[i].name, scale.name, shapeText(scale.type, scale.shape), codes.name,
+          where, operand.name, scale.name, shapeText(scale.type, scale.shape), codes.name,
           shapeText(codes.type, codes.shape));
-    if (!isCodes(program.at(family.reads[0]).type)) continue;
+    if (!hasRowsOfCodes) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }
   if (Status status = checkRowsOfCodes(program, family, where); !status) return status;
@@ -325,13 +335,12 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
 Status checkPairedOptions(const Family& family, const std::string& where) {
   if (family.writes.empty()) return fail("{} writes nothing", where);
   const OpInfo& op = infoOf(family.op);
-  for (size_t write = 0; write < op.writes.size(); ++write) {
-    const OperandInfo& out = op.writes[write];
-    if (out.with < 0) continue;
-    const auto read = static_cast<size_t>(out.with);
-    const bool isRead = has(family.reads, read);
-    if (isRead == has(family.writes, write)) continue;
-    const std::string_view in = op.reads[read].name;
+  const Operands ids = findOperands(family);
+  for (const OperandInfo& out : op.writes) {
+    if (out.with == nullptr) continue;
+    const bool isRead = !(ids.*out.with).none();
+    if (isRead != (ids.*out.id).none()) continue;
+    const std::string_view in = op.find(out.with)->name;
     return fail("{} has {} without {}", where, isRead ? in : out.name, isRead ? out.name : in);
   }
   return {};
@@ -340,7 +349,7 @@ Status checkPairedOptions(const Family& family, const std::string& where) {
 // A gradient that is added to must be a tensor of the caller: regions have no defined content before.
 Status checkAccumulation(const TaskProgram& program, const Family& family, const std::string& where) {
   if (!accumulates(family)) return {};
-  const Buffer& gradient = program.at(family.writes[0]);
+  const Buffer& gradient = program.at(findBuffer(family, &Operands::c));
   if (gradient.role == Role::kOutput) return {};
   return fail("{} accumulates into buffer '{}', which is not an output", where, gradient.name);
 }
@@ -401,8 +410,9 @@ Status checkShardings(const TaskProgram& program, const Family& family, const st
   const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
   if (!written) return fail("{}: {}", where, written.error().message);
   for (size_t i = 0; i < written->size(); ++i) {
-    if (!has(family.writes, i)) continue;
-    const Buffer& buffer = program.at(family.writes[i]);
+    const BufferId id = bufferAt(family.writes, i);
+    if (!id) continue;
+    const Buffer& buffer = program.at(id);
     if (buffer.sharding != (*written)[i])
       return fail("{}: operand '{}' is buffer '{}', which is {}, expected {}", where,
                   infoOf(family.op).writes[i].name, buffer.name, text::word(buffer.sharding),

@@ -1,6 +1,6 @@
 #include <array>
 #include <map>
-#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,30 +26,21 @@ void addPartners(std::vector<Partners>& found, Plane plane, BufferId codes, Buff
 
 std::vector<Partners> listPartners(const TaskProgram& program, const Family& family) {
   const OpInfo& op = infoOf(family.op);
-  const auto read = [&](size_t i) { return operandAt(family.reads, i); };
-  const auto written = [&](size_t i) { return operandAt(family.writes, i); };
+  const Operands ids = findOperands(family);
   std::vector<Partners> found;
-  for (size_t i = 0; i < op.reads.size(); ++i) {
-    const OperandInfo& info = op.reads[i];
-    if (info.scales >= 0)
-      addPartners(found, info.isZero ? Plane::kZeros : Plane::kScales, read(info.scales), read(i));
-    if (info.amaxOf < 0) continue;
-    const BufferId rounded = op.vector == VectorWork::kEncode ? written(0) : read(info.amaxOf);
-    if (rounded && program.at(rounded).type == DType::kF8_E4M3)
-      addPartners(found, Plane::kAmax, rounded, read(i));
-  }
-  for (size_t i = 0; i < op.writes.size(); ++i)
-    if (op.writes[i].scales >= 0)
-      addPartners(found, Plane::kScales, written(op.writes[i].scales), written(i));
-  if (op.vector == VectorWork::kQuantize) addPartners(found, Plane::kScales, written(0), written(1));
-  if (op.vector == VectorWork::kEncode) {
-    addPartners(found, Plane::kScales, written(0), written(1));
-    addPartners(found, Plane::kEndScales, written(0), written(2));
-  }
-  if (const std::optional<size_t> coded = codedFactor(program, family)) {
-    addPartners(found, Plane::kScales, read(*coded), read(kCodeScales));
-    addPartners(found, Plane::kEndScales, read(*coded), read(kEndScales));
-  }
+  for (const std::span<const OperandInfo> operands : {op.reads, op.writes})
+    for (const OperandInfo& info : operands) {
+      if (info.scales != nullptr)
+        addPartners(found, info.isZero ? Plane::kZeros : Plane::kScales, ids.*info.scales, ids.*info.id);
+      if (info.amaxOf == nullptr) continue;
+      const BufferId rounded = ids.codes ? ids.codes : ids.*info.amaxOf;
+      if (rounded && program.at(rounded).type == DType::kF8_E4M3)
+        addPartners(found, Plane::kAmax, rounded, ids.*info.id);
+    }
+  const OperandName coded = codedFactor(program, family);
+  const BufferId codes = coded != nullptr ? ids.*coded : ids.codes;
+  addPartners(found, Plane::kScales, codes, ids.codeScales);
+  addPartners(found, Plane::kEndScales, codes, ids.endScales);
   return found;
 }
 

@@ -37,22 +37,23 @@ double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids,
 TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const auto [mRange, nRange] = tileOf(family.op, family.tiling, tile);
   const double m = mRange.length(), n = nRange.length();
-  const double ofA = elementBytes(program, family.reads[0]), ofB = elementBytes(program, family.reads[1]);
+  const Operands ids = findOperands(family);
+  const double ofA = elementBytes(program, ids.a), ofB = elementBytes(program, ids.b);
   const double passes = accumulates(family) ? 2 : 1;
-  return {2 * rows * m * n, rows * (ofA * m + ofB * n + rowBytes(program, operandAt(family.reads, 2))) +
-                                passes * elementBytes(program, family.writes[0]) * m * n};
+  return {2 * rows * m * n, rows * (ofA * m + ofB * n + rowBytes(program, ids.rowWeights)) +
+                                passes * elementBytes(program, ids.c) * m * n};
 }
 
 // Bytes per row for `columns` of the n columns: of the matrices that the product writes, and of those that it
-// reads besides a and the weight.
+// reads besides its factors.
 double matrixBytes(const TaskProgram& program, const Family& family, double columns) {
   double bytes = 0;
   const auto add = [&](BufferId id, const OperandInfo& operand) {
-    if (id && isByRow(operand) && program.at(id).shape.size() == 2)
+    if (id && !operand.isFactor && isByRow(operand) && program.at(id).shape.size() == 2)
       bytes += rowBytes(program, id) * columns / family.tiling.n;
   };
   const OpInfo& op = infoOf(family.op);
-  for (size_t i = 2; i < family.reads.size(); ++i) add(family.reads[i], op.reads[i]);
+  for (size_t i = 0; i < family.reads.size(); ++i) add(family.reads[i], op.reads[i]);
   for (size_t i = 0; i < family.writes.size(); ++i) add(family.writes[i], op.writes[i]);
   return bytes;
 }
@@ -60,9 +61,9 @@ double matrixBytes(const TaskProgram& program, const Family& family, double colu
 TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const double columns = tileOf(family.op, family.tiling, tile).n.length();
   const double passes = accumulates(family) ? 2 : 1;
-  return {0, rows * (columns * elementBytes(program, family.reads[0]) +
-                     rowBytes(program, operandAt(family.reads, 1))) +
-                 passes * columns * elementBytes(program, family.writes[0])};
+  const Operands ids = findOperands(family);
+  return {0, rows * (columns * elementBytes(program, ids.a) + rowBytes(program, ids.rowWeights)) +
+                 passes * columns * elementBytes(program, ids.c)};
 }
 
 TaskWork encodeWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
@@ -76,8 +77,9 @@ TaskWork encodeWork(const TaskProgram& program, const Family& family, int32_t ti
 TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
   const double columns = tileOf(family.op, family.tiling, tile).n.length();
   const double k = family.tiling.k, ofWeight = columns * weightParts(family.op, family.tiling);
-  return {2 * rows * k * ofWeight, rows * k * elementBytes(program, family.reads[0]) +
-                                       k * ofWeight * elementBytes(program, family.reads[1]) +
+  const Operands ids = findOperands(family);
+  return {2 * rows * k * ofWeight, rows * k * elementBytes(program, ids.a) +
+                                       k * ofWeight * elementBytes(program, ids.b) +
                                        rows * matrixBytes(program, family, columns)};
 }
 
@@ -91,13 +93,15 @@ TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t r
   if (op.isSum()) return weightGradWork(program, family, tile, rows);
   if (op.vector == VectorWork::kColumnSum) return columnSumWork(program, family, tile, rows);
   if (op.vector == VectorWork::kEncode) return encodeWork(program, family, tile, rows);
-  if (op.vector == VectorWork::kAmax) return {0, rows * rowBytes(program, family.reads[0])};
+  if (op.vector == VectorWork::kAmax) return {0, rows * rowBytes(program, findBuffer(family, &Operands::a))};
   const double read = rowBytes(program, family.reads, op.reads),
                written = rowBytes(program, family.writes, op.writes);
   if (op.vector == VectorWork::kNone) return {0, 2 * rows * written};
-  if (op.vector == VectorWork::kWeightedSum)
-    return {0, rows * (program.topK * program.mesh.tp * rowBytes(program, family.reads[0]) + written +
-                       rowBytes(program, operandAt(family.reads, 1)))};
+  if (op.vector == VectorWork::kWeightedSum) {
+    const Operands ids = findOperands(family);
+    return {0, rows * (program.topK * program.mesh.tp * rowBytes(program, ids.returned) + written +
+                       rowBytes(program, ids.weights))};
+  }
   return {0, rows * (read + written)};
 }
 

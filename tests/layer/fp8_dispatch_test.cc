@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "runtime/program/op_table.h"
 #include "runtime/program/verify.h"
 #include "tests/layer/fp8_layer.h"
 
@@ -125,9 +126,10 @@ TEST_CASE("codes of rows that do not fit what sends, reads or makes them are ref
   CHECK(dispatchRefusal("dispatch", [](TaskProgram&, Family& f) { f.reads.resize(2); }) != "accepted");
   CHECK(dispatchRefusal("dispatch", [](TaskProgram&, Family& f) { f.writes.resize(2); }) != "accepted");
   CHECK(dispatchRefusal("dispatch", [](TaskProgram& p, Family& f) {
-          p.buffers[f.reads[2].value].shape.back().size = 4;
+          p.buffers[findBuffer(f, &Operands::tokenScales).value].shape.back().size = 4;
         }).find("operand 'scales'") != std::string::npos);
-  CHECK(dispatchRefusal("up_proj_swiglu", [](TaskProgram&, Family& f) { f.reads[3] = {}; }) != "accepted");
+  CHECK(dispatchRefusal("up_proj_swiglu",
+                        [](TaskProgram&, Family& f) { placeOf(f, &Operands::scaleA) = {}; }) != "accepted");
   CHECK(
       dispatchRefusal("up_proj_swiglu", [](TaskProgram&, Family& f) {
         f.tiling.roundA = Rounding::kNone;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "runtime/program/op_table.h"
 #include "runtime/program/verify.h"
 #include "tests/layer/fp8_layer.h"
 
@@ -160,9 +161,11 @@ TEST_CASE("codes that do not fit what reads them are refused") {
         grad + ": factor 'a' has codes, but is rounded to none, expected E4M3, not in squares");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE5m2; }) ==
         grad + ": factor 'a' has codes, but is rounded to mx_e5m2, expected E4M3, not in squares");
-  CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads[1] = f.reads[0]; }).find(grad + ": operand 'b'") == 0);
   CHECK(ofGrad([](TaskProgram&, Family& f) {
-          std::swap(f.reads[5], f.reads[6]);
+          placeOf(f, &Operands::b) = findBuffer(f, &Operands::a);
+        }).find(grad + ": operand 'b'") == 0);
+  CHECK(ofGrad([](TaskProgram&, Family& f) {
+          std::swap(placeOf(f, &Operands::codeScales), placeOf(f, &Operands::endScales));
         }).find(grad + ": operand 'scales' is") == 0);
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.flags |= 2; }) ==
         grad + " scales 'a', but has no 'row scale'");
@@ -170,10 +173,10 @@ TEST_CASE("codes that do not fit what reads them are refused") {
         "family 'down_weight_grad' of entry 'backward': factor 'a' has codes, but is multiplied by the row "
         "scale");
   CHECK(ofGrad([](TaskProgram& p, Family& f) {
-          p.buffers[f.reads[0].value].type = DType::kI8;
+          p.buffers[findBuffer(f, &Operands::a).value].type = DType::kI8;
         }).find("is buffer 'rows_x_codes' I8") != std::string::npos);
   CHECK(ofEncode([](TaskProgram& p, Family& f) {
-          Buffer& codes = p.buffers[f.writes[0].value];
+          Buffer& codes = p.buffers[findBuffer(f, &Operands::codes).value];
           codes.role = Role::kOutput, codes.region = {}, codes.offset = 0;
         }) == "buffer 'act_codes' of type F8_E4M3 is the caller's memory, expected one between kernels");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3Square; }) ==
@@ -203,15 +206,18 @@ TEST_CASE("codes with the scales or the amax of other codes are refused") {
   };
   const std::string grad = "family 'gate_up_weight_grad' of entry 'backward' takes buffer ";
   CHECK(taken("mxfp8", [](Family&, Family&) {}) == "accepted");
-  CHECK(taken("mxfp8", [](Family& grad, Family& encode) { grad.reads[5] = encode.writes[1]; }) ==
+  CHECK(taken("mxfp8",
+              [](Family& grad, Family& encode) {
+                placeOf(grad, &Operands::codeScales) = findBuffer(encode, &Operands::codeScales);
+              }) ==
         grad +
             "'act_scales' for the scales of buffer 'rows_x_codes', expected buffer 'rows_x_scales' as "
             "family 'rows_x_encode' of entry 'forward' has it");
   CHECK(taken("mxfp8", [](Family& grad, Family& encode) {
-          grad.reads[6] = encode.writes[2];
+          placeOf(grad, &Operands::endScales) = findBuffer(encode, &Operands::endScales);
         }).find(grad + "'act_end_scales' for the end scales of buffer 'rows_x_codes'") == 0);
   CHECK(taken("fp8", [](Family& grad, Family& encode) {
-          grad.reads[3] = encode.reads[1];
+          placeOf(grad, &Operands::amaxA) = findBuffer(encode, &Operands::amaxA);
         }).find("for the amax of buffer 'rows_x_codes'") != std::string::npos);
 }
 
@@ -221,7 +227,7 @@ TEST_CASE("codes by an amax that do not fit are refused") {
   const auto ofGrad = [](const auto& change) { return refusal("gate_up_weight_grad", change, "fp8"); };
   const auto ofEncode = [](const auto& change) { return refusal("act_encode", change, "fp8"); };
   CHECK(ofEncode([](TaskProgram&, Family&) {}) == "accepted");
-  CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads[3] = {}; }) ==
+  CHECK(ofGrad([](TaskProgram&, Family& f) { placeOf(f, &Operands::amaxA) = {}; }) ==
         grad + ": factor 'a' is rounded to e4m3 with no 'a amax', expected one");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3; }) ==
         grad + ": factor 'a' is rounded to mx_e4m3 with a 'a amax', expected none");

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "runtime/program/op_table.h"
 #include "tests/layer/graph_run.h"
 #include "tools/evaluate/output_errors.h"
 
@@ -143,7 +144,8 @@ TEST_CASE("codes that travel have the bits of rows that are quantised where they
     const Program early = compileGraph("forward.json", options);
     const auto sent = [](const Program& program) {
       for (const Family& family : program.tables().families)
-        if (family.op == OpKind::kDispatch) return program.tables().at(family.writes[0]).type;
+        if (family.op == OpKind::kDispatch)
+          return program.tables().at(findBuffer(family, &Operands::rows)).type;
       return DType::kF32;
     };
     CHECK(sent(late) == DType::kBF16);

@@ -287,7 +287,7 @@ bool hasStrayIds(TaskProgram& p) {
   for (const Family& family : p.families) {
     for (BufferId id : family.reads) look(id, p.buffers);
     for (BufferId id : family.writes) look(id, p.buffers);
-    stray = stray || !family.space || !family.reads[0] || !family.writes[0];
+    stray = stray || !family.space || !family.reads.front() || !family.writes.front();
   }
   for (const Buffer& buffer : p.buffers) look(buffer.region, p.regions);
   return stray;

@@ -25,43 +25,43 @@ double factorOf(const Family& family) { return alphaOf(family.tiling); }
 class FamilyAtRank {
  public:
   FamilyAtRank(const FamilyContext& context, const Family& family, size_t rank)
-      : c_(context), f_(family), rank_(rank), rows_(context.routing[rank]) {}
+      : c_(context), f_(family), ids_(findOperands(family)), rank_(rank), rows_(context.routing[rank]) {}
 
   void run() {
     switch (f_.op) {
       case OpKind::kDispatch:
         return dispatch();
       case OpKind::kGmm:
-        return put(0, product());
+        return put(ids_.c, product());
       case OpKind::kGmmWeightGrad:
         return weightGrad();
       case OpKind::kActivation:
-        return put(0, activation(*read(0)));
+        return put(ids_.act, activation(*read(ids_.gateUp)));
       case OpKind::kActivationGrad:
-        return activationGrad(*read(0), *read(1), read(2));
+        return activationGrad(*read(ids_.actGrad));
       case OpKind::kCombineReturn:
         return combineReturn();
       case OpKind::kCombineSum:
         return combineSum();
       case OpKind::kAdd:
-        return put(0, add());
+        return put(ids_.c, add());
       case OpKind::kScale:
-        return put(0, scale());
+        return put(ids_.c, scale());
       case OpKind::kGmmActivation: {
         const Values gateUp = product();
-        put(0, activation(gateUp));
-        return put(1, gateUp);
+        put(ids_.act, activation(gateUp));
+        return put(ids_.gateUp, gateUp);
       }
       case OpKind::kGmmActivationGrad:
-        return activationGrad(product(), *read(2), read(3));
+        return activationGrad(product());
       case OpKind::kColumnSum:
         return columnSum();
       case OpKind::kRowDot:
-        return put(0, rowDot());
+        return put(ids_.c, rowDot());
       case OpKind::kQuantize:
         return quantize();
       case OpKind::kAmax:
-        return put(0, amax());
+        return put(ids_.amax, amax());
       case OpKind::kEncode:
         return encode();
     }
@@ -72,11 +72,10 @@ class FamilyAtRank {
   const Values* bufferAt(size_t rank, BufferId id) const {
     return id ? &c_.ranks[rank].buffers[id.value] : nullptr;
   }
-  const Values* read(size_t operand) const { return bufferAt(rank_, operandAt(f_.reads, operand)); }
+  const Values* read(BufferId id) const { return bufferAt(rank_, id); }
 
-  // Stores an operand if the family has it.
-  void put(size_t operand, Values values) {
-    const BufferId id = operandAt(f_.writes, operand);
+  // Stores a result if the family has it.
+  void put(BufferId id, Values values) {
     if (!id) return;
     store(c_.program.at(id).type, values.data);
     state().buffers[id.value] = std::move(values);
@@ -103,24 +102,24 @@ class FamilyAtRank {
   }
 
   void dispatch() {
-    for (const size_t operand : {0, 2})
-      if (read(operand) != nullptr) put(operand, dispatched(operand));
+    if (ids_.tokens) put(ids_.rows, dispatched(ids_.tokens));
+    if (ids_.tokenScales) put(ids_.rowScales, dispatched(ids_.tokenScales));
     Values weights = zeros({std::ssize(rows_.rows)});
     for (size_t row = 0; row < rows_.rows.size(); ++row) {
       const auto [source, pair] = rows_.rows[row];
-      if (const Values* given = bufferAt(static_cast<size_t>(source), operandAt(f_.reads, 1)))
+      if (const Values* given = bufferAt(static_cast<size_t>(source), ids_.weights))
         weights.data[row] = given->data[static_cast<size_t>(pair)];
     }
-    put(1, std::move(weights));
+    put(ids_.rowWeights, std::move(weights));
   }
 
-  // What tokens have of an operand, by rows.
-  Values dispatched(size_t operand) const {
-    const int64_t topK = c_.program.topK, length = read(operand)->rowLength();
+  // What a buffer has for tokens, by rows.
+  Values dispatched(BufferId ofTokens) const {
+    const int64_t topK = c_.program.topK, length = read(ofTokens)->rowLength();
     Values rows = zeros({std::ssize(rows_.rows), length});
     for (size_t row = 0; row < rows_.rows.size(); ++row) {
       const auto [source, pair] = rows_.rows[row];
-      const Values& tokens = *bufferAt(static_cast<size_t>(source), f_.reads[operand]);
+      const Values& tokens = *bufferAt(static_cast<size_t>(source), ofTokens);
       std::copy_n(tokens.data.data() + pair / topK * length, length,
                   rows.data.data() + static_cast<int64_t>(row) * length);
     }
@@ -128,16 +127,16 @@ class FamilyAtRank {
   }
 
   // Row by row, also where they are those of tokens.
-  Values rowsRead(size_t operand) const {
-    return isGathered(c_.program, f_, operand) ? dispatched(operand) : *read(operand);
+  Values rowsRead(OperandName factor) const {
+    const BufferId id = ids_.*factor;
+    return isGathered(c_.program, f_, factor) ? dispatched(id) : *read(id);
   }
 
   // The rows that a product multiplies; codes count times their scale.
   Values rowFactor() const {
-    Values values = rowsRead(0);
-    const BufferId scale = operandAt(f_.reads, *scaleOf(f_.op, 0));
-    if (!scale) return values;
-    const std::vector<double>& scales = bufferAt(rank_, scale)->data;
+    Values values = rowsRead(&Operands::a);
+    if (!ids_.scaleA) return values;
+    const std::vector<double>& scales = read(ids_.scaleA)->data;
     const int64_t columns = hasRowBlocks(c_.program, f_) ? kMxBlock : values.rowLength();
     for (int64_t i = 0; i < std::ssize(values.data); ++i)
       values.data[static_cast<size_t>(i)] *= scales[static_cast<size_t>(i / columns)];
@@ -147,18 +146,17 @@ class FamilyAtRank {
   // The matrix of an expert; codes count times the scale of their block, if they have one, plus its zero.
   // Codes of 4 bits, of which an element has two, count from 8 without zeros.
   std::vector<double> weightOf(int64_t expert) const {
-    const Values& weight = *read(1);
+    const Values& weight = *read(ids_.b);
     const int64_t height = weight.shape.end()[-2], stored = height * weight.shape.back();
     std::vector<double> values = weight.slice(expert * stored, stored);
-    const BufferId codes = f_.reads[1], scale = operandAt(f_.reads, *scaleOf(f_.op, 1));
-    const BufferId zero = operandAt(f_.reads, *zeroOf(f_.op));
-    if (codesPerElement(c_.program.at(codes).type) == 2) values = expanded(values, zero ? 0 : 8);
-    if (!scale) return values;
-    const Block block = *blockOf(c_.program.at(codes), c_.program.at(scale));
+    const Buffer& codes = c_.program.at(ids_.b);
+    if (codesPerElement(codes.type) == 2) values = expanded(values, ids_.zeroB ? 0 : 8);
+    if (!ids_.scaleB) return values;
+    const Block block = *blockOf(codes, c_.program.at(ids_.scaleB));
     const int64_t width = std::ssize(values) / height, across = width / block.columns;
     const int64_t first = expert * (height / block.rows) * across;
-    const double* const scales = bufferAt(rank_, scale)->data.data() + first;
-    const double* const zeroes = zero ? bufferAt(rank_, zero)->data.data() + first : nullptr;
+    const double* const scales = read(ids_.scaleB)->data.data() + first;
+    const double* const zeroes = ids_.zeroB ? read(ids_.zeroB)->data.data() + first : nullptr;
     for (int64_t i = 0; i < std::ssize(values); ++i) {
       const int64_t at = i / width / block.rows * across + i % width / block.columns;
       double& value = values[static_cast<size_t>(i)];
@@ -166,7 +164,7 @@ class FamilyAtRank {
       if (zeroes) value += zeroes[at];
     }
     // a weight that bf16 rows are multiplied by becomes bf16
-    if (!has(f_.reads, *scaleOf(f_.op, 0))) store(DType::kBF16, values);
+    if (!ids_.scaleA) store(DType::kBF16, values);
     return values;
   }
 
@@ -183,10 +181,10 @@ class FamilyAtRank {
   }
 
   void quantize() {
-    const Values& a = *read(0);
+    const Values& a = *read(ids_.a);
     Values codes = a, scale = zeros({a.shape[0]});
     const int64_t n = a.rowLength();
-    if (const Values* const columns = read(1)) {
+    if (const Values* const columns = read(ids_.columnScale)) {
       for (const Group& group : groups())
         for (int64_t at = group.begin * n; at < group.end * n; ++at)
           codes.data[static_cast<size_t>(at)] *=
@@ -202,25 +200,25 @@ class FamilyAtRank {
         line[j] = c_.exactFactors ? line[j] / step : isTiny ? 0 : std::nearbyint(line[j] / step);
       scale.data[static_cast<size_t>(row)] = step;
     }
-    put(0, std::move(codes));
-    put(1, std::move(scale));
+    put(ids_.codes, std::move(codes));
+    put(ids_.codeScales, std::move(scale));
   }
 
   // The numbers that codes stand for; so scales of blocks are 1.
   void encode() {
-    Values codes = *read(0);
+    Values codes = *read(ids_.a);
     const int64_t n = codes.rowLength();
-    const bool isAlong = has(f_.writes, 1) && !has(f_.writes, 2);
+    const bool isAlong = ids_.codeScales && !ids_.endScales;
     for (const Group& group : groups()) {
       double* const data = codes.data.data() + group.begin * n;
       const int64_t rows = group.end - group.begin;
       roundFactor(isAlong ? ops::FactorView{data, n, 1, rows, n} : ops::FactorView{data, rows, n, n, 1},
-                  f_.tiling.roundA, amaxOfFactor(0, group.weight));
+                  f_.tiling.roundA, amaxAt(ids_.amaxA, group.weight));
     }
     Values ones = zeros({codes.shape[0], n / kMxBlock});
     std::ranges::fill(ones.data, 1.0);
-    put(0, std::move(codes));
-    put(1, std::move(ones));
+    put(ids_.codes, std::move(codes));
+    put(ids_.codeScales, std::move(ones));
   }
 
   // Rounds a factor before it is multiplied.
@@ -228,16 +226,16 @@ class FamilyAtRank {
     if (!c_.exactFactors) ops::roundReference(factor, rounding, amax);
   }
 
-  // Of expert `expert`; 0 where the factor is not rounded by one.
-  double amaxOfFactor(size_t factor, int64_t expert) const {
-    const Values* const amax = read(*amaxOf(f_.op, factor));
+  // The amax of expert `expert`; 0 where the factor is not rounded by one.
+  double amaxAt(BufferId id, int64_t expert) const {
+    const Values* const amax = read(id);
     return amax == nullptr ? 0 : amax->data[static_cast<size_t>(expert)];
   }
 
   Values amax() const {
-    const Values& a = *read(0);
+    const Values& a = *read(ids_.a);
     const int64_t n = a.rowLength();
-    Values found = zerosOf(f_.writes[0]);
+    Values found = zerosOf(ids_.amax);
     for (const Group& group : groups())
       for (int64_t at = group.begin * n; at < group.end * n; ++at)
         if (const double x = std::abs(a.data[static_cast<size_t>(at)]); std::isfinite(x) && x >= 0x1p-126)
@@ -249,19 +247,19 @@ class FamilyAtRank {
   Values product() const {
     const bool transposed = isTransposed(f_.op, f_.tiling);
     Values a = rowFactor();
-    const Values& weight = *read(1);
+    const Values& weight = *read(ids_.b);
     const int64_t k = a.rowLength();
     const int64_t n = transposed ? weight.shape.end()[-2]
-                                 : weight.shape.back() * codesPerElement(c_.program.at(f_.reads[1]).type);
+                                 : weight.shape.back() * codesPerElement(c_.program.at(ids_.b).type);
     Values c = zeros({a.shape[0], n});
     for (const Group& group : groups()) {
       if (group.begin == group.end) continue;
       if (!hasRowBlocks(c_.program, f_))  // codes have been rounded
         roundFactor({a.data.data() + group.begin * k, k, 1, group.end - group.begin, k}, f_.tiling.roundA,
-                    amaxOfFactor(0, group.weight));
+                    amaxAt(ids_.amaxA, group.weight));
       std::vector<double> b = weightOf(group.weight);
       roundFactor({b.data(), k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB,
-                  amaxOfFactor(1, group.weight));
+                  amaxAt(ids_.amaxB, group.weight));
       MatrixView matrix{b.data(), transposed ? k : n, 1};
       if (transposed) matrix = matrix.transposed();
       matmul({.a = {a.data.data() + group.begin * k, k, 1},
@@ -274,21 +272,21 @@ class FamilyAtRank {
              c_.threads);
     }
     for (double& value : c.data) value *= factorOf(f_);
-    if (f_.op != OpKind::kGmmActivationGrad) addBias(read(2), c);
+    addBias(read(ids_.bias), ids_.c ? ids_.c : ids_.act, c);
     // results inside a fused task are rounded as if they were stored
     store(DType::kBF16, c.data);
     return c;
   }
 
   // Whether what every shard has whole counts in this rank's result: in the terms of a sum, once.
-  bool countsHere() const {
-    return c_.program.at(f_.writes[0]).sharding != Sharding::kPartial ||
+  bool countsIn(BufferId result) const {
+    return c_.program.at(result).sharding != Sharding::kPartial ||
            c_.program.mesh.shardOf(static_cast<int32_t>(rank_)) == 0;
   }
 
-  // The bias of its expert to each row.
-  void addBias(const Values* bias, Values& rows) const {
-    if (bias == nullptr || !countsHere()) return;
+  // Adds the bias of its expert to each row of `result`.
+  void addBias(const Values* bias, BufferId result, Values& rows) const {
+    if (bias == nullptr || !countsIn(result)) return;
     const int64_t n = rows.rowLength();
     for (const Group& group : groups())
       for (int64_t at = group.begin * n; at < group.end * n; ++at)
@@ -296,8 +294,8 @@ class FamilyAtRank {
   }
 
   void columnSum() {
-    const Values& a = *read(0);
-    const Values* scale = read(1);
+    const Values& a = *read(ids_.a);
+    const Values* scale = read(ids_.rowWeights);
     const int64_t n = a.rowLength();
     Values sums = zeroGradient();
     for (const Group& group : groups())
@@ -308,12 +306,12 @@ class FamilyAtRank {
   }
 
   Values rowDot() const {
-    const Values &a = *read(0), &b = *read(1);
-    const Values* addend = read(2);
+    const Values &a = *read(ids_.a), &b = *read(ids_.b);
+    const Values* addend = read(ids_.addend);
     const int64_t n = a.rowLength();
     Values dots = zeros({a.shape[0]});
     if (addend) dots = *addend;
-    if (c_.program.at(f_.reads[0]).sharding == Sharding::kWhole && !countsHere()) return dots;
+    if (c_.program.at(ids_.a).sharding == Sharding::kWhole && !countsIn(ids_.c)) return dots;
     for (const Group& group : groups())
       for (int64_t at = group.begin * n; at < group.end * n; ++at)
         dots.data[static_cast<size_t>(at / n)] +=
@@ -323,13 +321,13 @@ class FamilyAtRank {
 
   // Stores a gradient, added to the content of its tensor if the family does that.
   void putGradient(Values grad) {
-    const Values& before = *bufferAt(rank_, f_.writes[0]);
+    const Values& before = *read(ids_.c);
     if (accumulates(f_) && !before.shape.empty())
       for (size_t i = 0; i < grad.data.size(); ++i) grad.data[i] += before.at(static_cast<int64_t>(i));
-    put(0, std::move(grad));
+    put(ids_.c, std::move(grad));
   }
 
-  Values zeroGradient() const { return zerosOf(f_.writes[0]); }
+  Values zeroGradient() const { return zerosOf(ids_.c); }
   Values zerosOf(BufferId buffer) const {
     std::vector<int64_t> shape;
     for (const Dim& dim : c_.program.at(buffer).shape)
@@ -338,30 +336,30 @@ class FamilyAtRank {
   }
 
   void weightGrad() {
-    std::vector<double> a = rowsRead(0).data, b = rowsRead(1).data;
-    const Values* rowScale = read(2);
-    const int64_t m = read(0)->rowLength(), n = read(1)->rowLength();
+    std::vector<double> a = rowsRead(&Operands::a).data, b = rowsRead(&Operands::b).data;
+    const Values* rowScale = read(ids_.rowWeights);
+    const int64_t m = read(ids_.a)->rowLength(), n = read(ids_.b)->rowLength();
     const bool isRounded = roundsFactors(f_.tiling);
-    const size_t scaledFactor = isRounded && (f_.tiling.flags & kScalesA) == 0 ? 1 : 0;
-    const Rounding roundings[] = {f_.tiling.roundA, f_.tiling.roundB};
-    const auto round = [&](size_t factor) {  // codes have been rounded
+    const bool scalesB = isRounded && (f_.tiling.flags & kScalesA) == 0;
+    const OperandName scaledFactor = scalesB ? &Operands::b : &Operands::a;
+    const auto round = [&](OperandName factor) {  // codes have been rounded
       if (codedFactor(c_.program, f_) == factor) return;
-      const int64_t columns = factor == 0 ? m : n;
-      double* const data = factor == 0 ? a.data() : b.data();
+      const int64_t columns = columnsOf(f_.tiling, factor);
+      double* const data = factor == &Operands::a ? a.data() : b.data();
       for (const Group& group : groups())
         roundFactor({data + group.begin * columns, group.end - group.begin, columns, columns, 1},
-                    roundings[factor], amaxOfFactor(factor, group.weight));
+                    roundingOf(f_.tiling, factor), amaxAt(ids_.*amaxOf(factor), group.weight));
     };
-    const bool byAmax = infoOf(roundings[scaledFactor]).isScaled;
+    const bool byAmax = infoOf(roundingOf(f_.tiling, scaledFactor)).isScaled;
     if (byAmax) round(scaledFactor);
-    std::vector<double>& scaled = scaledFactor == 1 ? b : a;
-    const auto width = static_cast<size_t>(scaledFactor == 1 ? n : m);
+    std::vector<double>& scaled = scalesB ? b : a;
+    const auto width = static_cast<size_t>(scalesB ? n : m);
     for (size_t i = 0; rowScale && i < scaled.size(); ++i) scaled[i] *= rowScale->data[i / width];
     // kernels round scaled rows, which changes no bit if the scale is a power of two
     if (rowScale && isRounded && !byAmax) store(DType::kBF16, scaled);
     if (rowScale && (!isRounded || byAmax) && c_.noise != nullptr) addNoise(DType::kBF16, scaled, *c_.noise);
     if (!byAmax) round(scaledFactor);
-    round(1 - scaledFactor);
+    round(scalesB ? &Operands::a : &Operands::b);
     Values grad = zeroGradient();
     for (const Group& group : groups()) {
       const int64_t count = group.end - group.begin;
@@ -394,7 +392,9 @@ class FamilyAtRank {
     return act;
   }
 
-  void activationGrad(const Values& actGrad, const Values& gateUp, const Values* rowWeights) {
+  void activationGrad(const Values& actGrad) {
+    const Values& gateUp = *read(ids_.gateUp);
+    const Values* const rowWeights = read(ids_.rowWeights);
     const int64_t inter = actGrad.rowLength(), count = actGrad.shape[0];
     Values grad = zeros(gateUp.shape), weightGrad = zeros({count});
     for (int64_t row = 0; row < count; ++row) {
@@ -408,9 +408,9 @@ class FamilyAtRank {
         weightGrad.data[static_cast<size_t>(row)] += d * at.act();
       }
     }
-    put(0, std::move(grad));
-    put(1, std::move(weightGrad));
-    if (has(f_.writes, 2)) put(2, weightedAct(gateUp, rowWeights));
+    put(ids_.gateUpGrad, std::move(grad));
+    put(ids_.rowWeightGrad, std::move(weightGrad));
+    if (ids_.weightedAct) put(ids_.weightedAct, weightedAct(gateUp, rowWeights));
   }
 
   // Weighted after it was rounded as if it were stored.
@@ -442,23 +442,23 @@ class FamilyAtRank {
   }
 
   void combineReturn() {
-    const int64_t length = read(0)->rowLength();
+    const int64_t length = read(ids_.rows)->rowLength();
     const int64_t places = c_.program.mesh.tp * state().tokens * c_.program.topK;
     Values returned = zeros({places, length}), scalars = zeros({places});
     forReturnedRows([&](size_t owner, size_t row, int64_t, int64_t place) {
-      const double* from = bufferAt(owner, f_.reads[0])->data.data() + static_cast<int64_t>(row) * length;
+      const double* from = bufferAt(owner, ids_.rows)->data.data() + static_cast<int64_t>(row) * length;
       std::copy_n(from, length, returned.data.data() + place * length);
-      if (const Values* given = bufferAt(owner, operandAt(f_.reads, 1)))
+      if (const Values* given = bufferAt(owner, ids_.rowScalars))
         scalars.data[static_cast<size_t>(place)] = given->data[row];
     });
-    put(0, std::move(returned));
-    put(1, std::move(scalars));
+    put(ids_.returned, std::move(returned));
+    put(ids_.returnedScalars, std::move(scalars));
   }
 
   void combineSum() {
-    const Values& returned = *read(0);
-    const bool isInPlace = c_.program.at(f_.reads[0]).shape.front().extent == Extent::kRows;
-    const Values *weights = read(1), *scalars = read(2);
+    const Values& returned = *read(ids_.returned);
+    const bool isInPlace = c_.program.at(ids_.returned).shape.front().extent == Extent::kRows;
+    const Values *weights = read(ids_.weights), *scalars = read(ids_.returnedScalars);
     const int64_t length = returned.rowLength(), topK = c_.program.topK;
     Values sum = zeros({state().tokens, length}), scalarSum = zeros({state().tokens, topK});
     forReturnedRows([&](size_t, size_t row, int64_t pair, int64_t returnedTo) {
@@ -469,27 +469,28 @@ class FamilyAtRank {
       for (int64_t i = 0; i < length; ++i) to[i] += weight * from[i];
       if (scalars) scalarSum.data[static_cast<size_t>(pair)] += scalars->data[static_cast<size_t>(place)];
     });
-    if (const Values* bias = read(3))
+    if (const Values* bias = read(ids_.bias))
       for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += bias->data[i % static_cast<size_t>(length)];
-    put(0, std::move(sum));
-    if (scalars) put(1, std::move(scalarSum));
+    put(ids_.tokens, std::move(sum));
+    if (scalars) put(ids_.tokenScalars, std::move(scalarSum));
   }
 
   Values add() const {
-    Values sum = *read(0);
-    for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += read(1)->data[i];
+    Values sum = *read(ids_.a);
+    for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += read(ids_.b)->data[i];
     return sum;
   }
 
   Values scale() const {
-    Values scaled = *read(0);
+    Values scaled = *read(ids_.a);
     for (double& value : scaled.data) value *= factorOf(f_);
-    weightRows(read(1), scaled);
+    weightRows(read(ids_.rowWeights), scaled);
     return scaled;
   }
 
   const FamilyContext& c_;
   const Family& f_;
+  const Operands ids_;
   size_t rank_;
   const RankRows& rows_;
 };

@@ -219,18 +219,11 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
   }
 }
 
-// What a product reads an input as.
-enum class As { kWeight, kScale, kZero, kAmax };
-
-// The first product that reads `id` so; a forward entry comes before the backward. Null if there is none.
-const Family* productWith(const TaskProgram& program, BufferId id, As as = As::kWeight) {
+// The first product that has `id` as that operand; a forward entry comes before the backward. Null if there
+// is none.
+const Family* productWith(const TaskProgram& program, BufferId id, OperandName as = &Operands::b) {
   for (const Family& family : program.families)
-    if (infoOf(family.op).multiplies() &&
-        operandAt(family.reads, as == As::kWeight  ? 1
-                                : as == As::kScale ? *scaleOf(family.op, 1)
-                                : as == As::kZero  ? *zeroOf(family.op)
-                                                   : *amaxOf(family.op, 1)) == id)
-      return &family;
+    if (infoOf(family.op).multiplies() && findBuffer(family, as) == id) return &family;
   return nullptr;
 }
 
@@ -247,7 +240,7 @@ bool canMake(const TaskProgram& program, BufferId id) {
 
 // The length of the sums that the product adds, over all ranks of a group.
 double fanIn(const TaskProgram& program, const Family& product) {
-  const Sharding weight = program.at(product.reads[1]).sharding;
+  const Sharding weight = program.at(findBuffer(product, &Operands::b)).sharding;
   const bool isCut =
       weight != Sharding::kWhole && isTransposed(product.op, product.tiling) != (weight == Sharding::kRows);
   return static_cast<double>(product.tiling.k) * (isCut ? program.mesh.tp : 1);
@@ -280,7 +273,8 @@ bool isAmaxOfRows(const TaskProgram& program, BufferId id) {
   return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
     const OpInfo& op = infoOf(family.op);
     for (size_t i = 0; i < family.reads.size(); ++i)
-      if (op.reads[i].amaxOf >= 0 && family.reads[i] == id && !op.reads[op.reads[i].amaxOf].isWeight)
+      if (const OperandName rounded = op.reads[i].amaxOf;
+          rounded != nullptr && family.reads[i] == id && !op.find(rounded)->isWeight)
         return true;
     return false;
   });
@@ -301,14 +295,15 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
     std::fill_n(tensor.as<float>(), tensor.elements(), kOfRows);
     return;
   }
-  const Family *scaled = productWith(program, id, As::kScale), *shifted = productWith(program, id, As::kZero);
+  const Family *scaled = productWith(program, id, &Operands::scaleB),
+               *shifted = productWith(program, id, &Operands::zeroB);
   const Family* product = scaled ? scaled : shifted ? shifted : productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
   double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
   if (scaled || shifted) {
     // codes of 8 bits are of numbers whose standard deviation is a quarter of the largest; those of 4 bits
     // are even, with a standard deviation of 4.6 around 7.5
-    const bool halves = codesPerElement(program.at(product->reads[1]).type) == 2;
+    const bool halves = codesPerElement(program.at(findBuffer(*product, &Operands::b)).type) == 2;
     scale *= halves ? 1 / 4.6 : 4.0 / 127;
     return fillScales(tensor, scaled ? scale : -7.5 * scale, streamOf(spec, buffer.name, dense ? 0 : owner));
   }
@@ -454,8 +449,8 @@ Expected<TensorMap> makeProgramInputs(const TaskProgram& program, const InputsSp
     map.emplace(buffer.name, makeInput(program, {i}, spec, rank, tokens, rows));
   }
   for (uint32_t i = 0; i < program.buffers.size(); ++i)
-    if (const Family* rounded = productWith(program, {i}, As::kAmax)) {
-      const auto weight = map.find(program.at(rounded->reads[1]).name),
+    if (const Family* rounded = productWith(program, {i}, &Operands::amaxB)) {
+      const auto weight = map.find(program.at(findBuffer(*rounded, &Operands::b)).name),
                  amax = map.find(program.buffers[i].name);
       // either may be made in the step
       if (weight != map.end() && amax != map.end()) fillAmax(weight->second, amax->second);

@@ -78,7 +78,8 @@ FamilyCost familyCost(const CostProblem& problem, const Family& family, const Ta
   if (isRemote(problem.spaceOf(family))) {
     const double sources = problem.program.mesh.sources(),
                  copies = copiesOf(problem, problem.spaceOf(family));
-    cost.link = rows.rows * (copies - 1 / sources) * family.tiling.n * elementBytes(problem.program, family);
+    cost.link = rows.rows * (copies - 1 / sources) * family.tiling.n *
+                elementBytes(problem.program, rowsRead(family));
   }
   return cost;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "runtime/program/op_table.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {
@@ -75,9 +76,10 @@ class DenseProgram {
     family.space = SpaceId{static_cast<uint32_t>(space)};
     family.tiles = tiles;
     family.reads = std::move(reads);
-    family.writes = {addBuffer(name, result, Role::kOutput)};
+    const BufferId written = addBuffer(name, result, Role::kOutput);
+    family.writes = {written};
     program.families.push_back(family);
-    return family.writes[0];
+    return written;
   }
 
   TaskProgram program;
@@ -179,14 +181,14 @@ TEST_CASE("what slots, groups and experts read is waited for by two events") {
 TEST_CASE("a read before its write is found") {
   TaskProgram program = bare(buildMoeProgram({}));
   std::swap(program.families[1], program.families[2]);  // swiglu before up_proj
-  program.buffers[program.families[2].writes[0].value].role = Role::kTemp;
+  program.buffers[findBuffer(program.families[2], &Operands::c).value].role = Role::kTemp;
   program.families[1].source = "a.json:4:7";
   CHECK(errorOf(program) == "a.json:4:7: error: 'swiglu' reads 'gate_up', which no family before it writes");
 }
 
 TEST_CASE("two writers of a buffer are found with both places") {
   TaskProgram program = bare(buildMoeProgram({}));
-  program.families[3].writes[0] = program.families[1].writes[0];
+  placeOf(program.families[3], &Operands::c) = findBuffer(program.families[1], &Operands::c);
   program.families[1].source = "a.json:4:7";
   program.families[3].source = "a.json:9:7";
   CHECK(errorOf(program) ==
@@ -202,13 +204,14 @@ TEST_CASE("sends that nobody waits for are found") {
 
 TEST_CASE("a family that reads its own output is found") {
   TaskProgram program = bare(buildMoeProgram({}));
-  program.families[1].reads[0] = program.families[1].writes[0];
+  placeOf(program.families[1], &Operands::a) = findBuffer(program.families[1], &Operands::c);
   CHECK_THAT(errorOf(program), Contains("'up_proj' reads 'gate_up', which it writes"));
 }
 
 TEST_CASE("spaces that no event joins are found") {
   TaskProgram program = bare(buildMoeProgram({}));
-  program.families[5].reads[0] = program.families[0].writes[0];  // the sum reads rows that arrive
+  placeOf(program.families[5], &Operands::returned) =  // the sum reads rows that arrive
+      findBuffer(program.families[0], &Operands::rows);
   CHECK_THAT(errorOf(program), Contains("no event leads from its space"));
 }
 

@@ -24,7 +24,7 @@ std::vector<std::string> movesOf(const TaskProgram& program, uint32_t entry) {
   std::vector<std::string> moves;
   for (const Family& family : program.families) {
     if (family.entry.value != entry) continue;
-    if (family.op == OpKind::kDispatch && has(family.writes, 0)) moves.push_back("dispatch");
+    if (family.op == OpKind::kDispatch && findBuffer(family, &Operands::rows)) moves.push_back("dispatch");
     if (family.name.ends_with(".keep")) moves.push_back("keep");
     if (family.op == OpKind::kCombineReturn) moves.push_back("return");
   }

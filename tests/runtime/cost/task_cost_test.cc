@@ -68,7 +68,7 @@ TEST_CASE("rows of float32 take twice the memory and link time of bf16, and so d
     CHECK(cost(wide).memory == Approx(2 * cost(narrow).memory));
     CHECK(cost(wide).vector == Approx(2 * cost(narrow).vector));
     CHECK(cost(wide).memory + cost(wide).vector > 0);
-    const auto sent = [&](const TaskProgram& program) { return elementBytes(program, *family); };
+    const auto sent = [&](const TaskProgram& program) { return elementBytes(program, rowsRead(*family)); };
     CHECK(sent(wide) == 2 * sent(narrow));
   }
 }

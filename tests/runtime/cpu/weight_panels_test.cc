@@ -183,7 +183,7 @@ struct Panels {
     while (plan.program().at(family).op != OpKind::kGmm) ++family.value;
   }
   void bindConstant() {
-    BoundTensor& weight = bound[plan.program().at(family).reads[1].value];
+    BoundTensor& weight = bound[plan.at(family).operands.b.value];
     ++weight.version;
     weight.constant = true;
     panels.bind(bound);
@@ -260,7 +260,7 @@ TEST_CASE("families that cut a weight alike share its panels") {
     const Plan plan = Plan::make(std::move(*verified));
     WeightPanels panels(plan, **ops::selectKernels(), std::numeric_limits<int64_t>::max());
     std::vector<BoundTensor> bound(plan.program().buffers.size());
-    bound[plan.program().families[0].reads[1].value] = {.version = 1, .constant = true};
+    bound[plan.at(FamilyId{0}).operands.b.value] = {.version = 1, .constant = true};
     panels.bind(bound);
     REQUIRE(panels.beginStep().ok());
     const auto first = panels.claim(FamilyId{0}, 0, 0, 1000);

@@ -85,7 +85,7 @@ TEST_CASE("a tensor that several families read is copied once a step, and a cons
   const TaskProgram& tables = program.tables();
   ModelGroup group(1, {.blocks = 2, .hasOwnMemory = true});
   LayerData data = dataFor(program, samplesOf(1).front());
-  const BufferId constant = tables.families[1].reads[1];  // the weight of the first product
+  const BufferId constant = findBuffer(tables.families[1], &Operands::b);  // of the first product
   const std::string& weight = tables.at(constant).name;
   std::vector<int64_t> copies;
   const auto statuses = runRanks(program, on(group), [&](int rank, Context& context) -> Status {

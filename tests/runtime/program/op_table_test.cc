@@ -94,8 +94,34 @@ TEST_CASE("cube cores multiply, vector cores do all else, and no core of either 
     CHECK((op.multiplies()) == std::any_of(op.reads.begin(), op.reads.end(),
                                            [](const OperandInfo& operand) { return operand.isWeight; }));
     CHECK((op.transposed != 0) == (op.multiplies()));
-    for (const OperandInfo& result : op.writes)
-      if (result.with >= 0) CHECK(op.reads[static_cast<size_t>(result.with)].optional);
+  }
+}
+
+TEST_CASE("each operand of an op has a name of its own, and names operands of the op") {
+  for (int value = 0; value <= static_cast<int>(OpKind::MAX); ++value) {
+    const OpInfo& op = infoOf(static_cast<OpKind>(value));
+    INFO(text::word(static_cast<OpKind>(value)));
+    Family family{.op = static_cast<OpKind>(value)};
+    uint32_t next = 0;
+    for (const std::span<const OperandInfo> operands : {op.reads, op.writes})
+      for (const OperandInfo& operand : operands) {
+        INFO(operand.name);
+        REQUIRE(operand.id != nullptr);
+        CHECK(op.find(operand.id) == &operand);  // the first of that name is this one
+        placeOf(family, operand.id) = {next++};
+        for (const OperandName other : {operand.with, operand.scales, operand.amaxOf})
+          if (other != nullptr) CHECK(op.find(other) != nullptr);
+        if (operand.with != nullptr) CHECK(op.find(operand.with)->optional);
+      }
+    CHECK(family.reads.size() == op.reads.size());
+    CHECK(family.writes.size() == op.writes.size());
+    const Operands ids = findOperands(family);
+    next = 0;
+    for (const std::span<const OperandInfo> operands : {op.reads, op.writes})
+      for (const OperandInfo& operand : operands) {
+        CHECK(ids.*operand.id == BufferId{next});
+        CHECK(findBuffer(family, operand.id) == BufferId{next++});
+      }
   }
 }
 

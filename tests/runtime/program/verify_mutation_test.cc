@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "runtime/program/op_table.h"
 #include "runtime/program/verify.h"
 #include "tests/runtime/program/dense_program.h"
 #include "tests/runtime/program/mutation_shapes.h"
@@ -214,9 +215,9 @@ TEST_CASE("a wait for all tokens does not cover the rows that arrive") {
   late.name = "late";
   late.waits = {dxDone};
   late.signals = {};
-  p.buffers.push_back(p.at(late.writes[0]));
+  p.buffers.push_back(p.at(findBuffer(late, &Operands::c)));
   p.buffers.back().name = "late";
-  late.writes[0] = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+  placeOf(late, &Operands::c) = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
   Lane lane = *std::find_if(p.lanes.begin(), p.lanes.end(),
                             [&](const Lane& l) { return l.name == "down_weight_grad"; });
   for (auto& seat : lane.seats)

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/program/op_table.h"
 #include "tests/runtime/program/verify_mutation_tools.h"
 #include "tests/runtime/program/verify_mutations.h"
 
@@ -49,8 +50,9 @@ void addLateRows(TaskProgram& p, Random& random) {
   Family late = model;
   late.name = "late_" + std::to_string(p.families.size());
   late.entry = EntryId{static_cast<uint32_t>(below(random, 3) > 0)};
-  late.writes = {addSharedRows(p, random, model.tiling.n, false)};
-  if (!late.writes[0]) return;
+  const BufferId act = addSharedRows(p, random, model.tiling.n, false);
+  if (!act) return;
+  late.writes = {act};
   late.waits = {realEvent(p, late.entry, random), realEvent(p, late.entry, random)};
   late.signals = {};
   if (below(random, 4) == 0) late.waits.pop_back();
@@ -65,12 +67,12 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   const FamilyId first = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 0);
   const FamilyId second = familyOf(p, EntryId{1}, OpKind::kGmmWeightGrad, SpaceKind::kExperts, 1);
   if (!dispatch || !activation || !first || !second) return;
-  const BufferId act = p.at(activation).writes[0];
+  const BufferId act = findBuffer(p.at(activation), &Operands::act);
   // other damage came before
   if (act.value >= p.buffers.size() || p.at(act).region.value >= p.regions.size()) return;
   Family late = p.at(dispatch);
-  late.writes[0] = addSharedRows(p, random, late.tiling.n, true);
-  if (!late.writes[0]) return;
+  const BufferId rows = placeOf(late, &Operands::rows) = addSharedRows(p, random, late.tiling.n, true);
+  if (!rows) return;
   const auto one = [&](FamilyId producer) {
     p.events.push_back(
         {"late_done", EntryId{1}, EventSpace::kOne, EventUnit::kTasks, ThresholdRule::kConstant, 0, false});
@@ -91,9 +93,9 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   Family reader = p.at(activation);
   reader.name = "late_" + std::to_string(p.families.size());
   reader.entry = EntryId{1};
-  p.regions.push_back(p.regions[p.buffers[reader.writes[0].value].region.value]);
+  p.regions.push_back(p.regions[p.buffers[act.value].region.value]);
   p.regions.back().saved = false;
-  p.buffers.push_back(p.at(reader.writes[0]));
+  p.buffers.push_back(p.at(act));
   p.buffers.back().name = reader.name;
   p.buffers.back().role = Role::kTemp;
   p.buffers.back().region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};

@@ -15,28 +15,29 @@ class Footprint {
       : program_(program), routing_(routing), rank_(rank), visit_(visit) {}
 
   void ofTask(const Family& f, int slot, int tile) {
+    const Operands ids = findOperands(f);
     const OracleRank& here = routing_[rank_];
     const Space& space = program_.at(f.space);
     switch (space.kind) {
       case SpaceKind::kTokens: {
         const int begin = slot * space.slotSize;
         const OracleSlot tokens{0, begin, std::min(space.slotSize, here.tokens - begin)};
-        return f.op == OpKind::kCombineSum ? ofSum(f, tokens) : ofRows(f, tokens, tile);
+        return f.op == OpKind::kCombineSum ? ofSum(f, ids, tokens) : ofRows(f, ids, tokens, tile);
       }
       case SpaceKind::kRows:
-        return ofRows(f, here.slots[slot], tile);
+        return ofRows(f, ids, here.slots[slot], tile);
       case SpaceKind::kSends:
-        return ofPiece(f, here.sends[slot]);
+        return ofPiece(f, ids, here.sends[slot]);
       case SpaceKind::kReturns:
-        return ofPiece(f, here.returns[slot]);
+        return ofPiece(f, ids, here.returns[slot]);
       case SpaceKind::kExperts:
-        return ofGrad(f, here.experts[slot], tile);
+        return ofGrad(f, ids, here.experts[slot], tile);
       case SpaceKind::kGroups: {
         const OracleGroup& group = here.groups[slot];
-        return ofRows(f, {group.expert, group.row, group.rows}, tile);
+        return ofRows(f, ids, {group.expert, group.row, group.rows}, tile);
       }
       case SpaceKind::kOnce:
-        return ofGrad(f, {0, 0, here.tokens}, tile);
+        return ofGrad(f, ids, {0, 0, here.tokens}, tile);
     }
   }
 
@@ -52,37 +53,44 @@ class Footprint {
   }
 
   // As read(), of the token of the row where rows are gathered from tokens.
-  void readRow(const Family& f, size_t operand, int64_t row, int64_t begin, int64_t bytes) {
-    const bool gathered = program_.at(f.reads[operand]).shape[0].extent == Extent::kTokens &&
+  void readRow(const Family& f, BufferId buffer, int64_t row, int64_t begin, int64_t bytes) {
+    const bool gathered = program_.at(buffer).shape[0].extent == Extent::kTokens &&
                           program_.at(f.space).kind != SpaceKind::kTokens &&
                           program_.at(f.space).kind != SpaceKind::kOnce;
-    read(f.reads[operand], gathered ? routing_[rank_].pairs[row].token : row, begin, bytes);
+    read(buffer, gathered ? routing_[rank_].pairs[row].token : row, begin, bytes);
   }
 
   int64_t elementBytes(BufferId buffer) const { return dtypeBytes(program_.at(buffer).type); }
-  // Bytes of a row of the first operand, if it is there.
-  int64_t rowBytes(const Family& f) const { return f.reads[0] ? f.tiling.n * elementBytes(f.reads[0]) : 0; }
+  // Bytes of n numbers of a buffer, if it is there.
+  int64_t rowBytes(const Family& f, BufferId buffer) const {
+    return buffer ? f.tiling.n * elementBytes(buffer) : 0;
+  }
 
-  void ofPiece(const Family& f, const OraclePiece& piece) {
-    const int64_t bytes = rowBytes(f);
-    const bool send = f.op == OpKind::kDispatch;
+  void ofPiece(const Family& f, const Operands& ids, const OraclePiece& piece) {
+    if (f.op == OpKind::kDispatch) return ofSend(f, ids, piece);
+    const int64_t bytes = rowBytes(f, ids.rows);
     for (int i = 0; i < piece.rows; ++i) {
-      if (send) {
-        const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
-        read(f.reads[0], pair.token, 0, bytes);
-        read(f.reads[1], pair.token, pair.k * 4, 4);
-        read(operandAt(f.reads, 2), pair.token, 0, 4);
-      } else {
-        read(f.reads[0], piece.row + i, 0, bytes);
-        read(f.reads[1], piece.row + i, 0, 4);
-      }
+      read(ids.rows, piece.row + i, 0, bytes);
+      read(ids.rowScalars, piece.row + i, 0, 4);
     }
     for (int i = 0; i < piece.rows; ++i) {
-      const int to = send ? piece.to : piece.from;
-      const int64_t index = send ? piece.row + i : piece.pair + i;
-      put(to, f.writes[0], index, 0, bytes);
-      put(to, f.writes[1], index, 0, 4);
-      put(to, operandAt(f.writes, 2), index, 0, 4);
+      put(piece.from, ids.returned, piece.pair + i, 0, bytes);
+      put(piece.from, ids.returnedScalars, piece.pair + i, 0, 4);
+    }
+  }
+
+  void ofSend(const Family& f, const Operands& ids, const OraclePiece& piece) {
+    const int64_t bytes = rowBytes(f, ids.tokens);
+    for (int i = 0; i < piece.rows; ++i) {
+      const OraclePair& pair = routing_[piece.from].pairs[piece.pair + i];
+      read(ids.tokens, pair.token, 0, bytes);
+      read(ids.weights, pair.token, pair.k * 4, 4);
+      read(ids.tokenScales, pair.token, 0, 4);
+    }
+    for (int i = 0; i < piece.rows; ++i) {
+      put(piece.to, ids.rows, piece.row + i, 0, bytes);
+      put(piece.to, ids.rowWeights, piece.row + i, 0, 4);
+      put(piece.to, ids.rowScales, piece.row + i, 0, 4);
     }
   }
 
@@ -97,70 +105,70 @@ class Footprint {
     }
   }
 
-  // Of rows of one expert, or of tokens.
-  void ofRows(const Family& f, const OracleSlot& rows, int tile) {
+  // A task reads and writes rows of one expert, or of tokens.
+  void ofRows(const Family& f, const Operands& ids, const OracleSlot& rows, int tile) {
     const int64_t n = f.tiling.n, k = f.tiling.k;
     const int64_t width = f.tiling.tileN > 0 ? f.tiling.tileN : n, first = tile * width;
     const int64_t inputs = infoOf(f.tiling.activation).inputs;
     const Columns columns{first, std::min(n - first, width), n, inputs}, all{0, n, n, inputs};
     const bool fused = f.op == OpKind::kGmmActivation || f.op == OpKind::kGmmActivationGrad;
-    const int64_t ofA = elementBytes(f.reads[0]) * k;
+    const int64_t ofA = rowBytes(f, ids.a) / n * k;
     if (f.op == OpKind::kGmm || fused)
-      read(f.reads[1], rows.expert, 0,
-           n * k * elementBytes(f.reads[1]) * (f.op == OpKind::kGmmActivation ? inputs : 1));
-    if (f.op == OpKind::kGmm) read(f.reads[2], rows.expert, columns.first * 2, columns.count * 2);
-    if (f.op == OpKind::kGmmActivation) ofInputs(columns, f.reads[2], rows.expert, false);
-    if (f.op == OpKind::kRowDot) read(f.reads[1], rows.expert, 0, n * 2);
-    if (f.op == OpKind::kQuantize) read(f.reads[1], rows.expert, 0, n * 4);
+      read(ids.b, rows.expert, 0,
+           n * k * elementBytes(ids.b) * (f.op == OpKind::kGmmActivation ? inputs : 1));
+    if (f.op == OpKind::kGmm) read(ids.bias, rows.expert, columns.first * 2, columns.count * 2);
+    if (f.op == OpKind::kGmmActivation) ofInputs(columns, ids.bias, rows.expert, false);
+    if (f.op == OpKind::kRowDot) read(ids.b, rows.expert, 0, n * 2);
+    read(ids.columnScale, rows.expert, 0, n * 4);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
-      if (const auto scale = scaleOf(f.op, 0)) read(f.reads[*scale], row, 0, 4);
+      read(ids.scaleA, row, 0, 4);
       switch (f.op) {
         case OpKind::kQuantize:
-          read(f.reads[0], row, 0, n * 2);
-          write(f.writes[0], row, 0, n);
-          write(f.writes[1], row, 0, 4);
+          read(ids.a, row, 0, n * 2);
+          write(ids.codes, row, 0, n);
+          write(ids.codeScales, row, 0, 4);
           break;
         case OpKind::kRowDot:
-          read(f.reads[0], row, 0, n * 2);
-          read(f.reads[2], row, 0, 4);
-          write(f.writes[0], row, 0, 4);
+          read(ids.a, row, 0, n * 2);
+          read(ids.addend, row, 0, 4);
+          write(ids.c, row, 0, 4);
           break;
         case OpKind::kGmm:
-          readRow(f, 0, row, 0, ofA);
-          write(f.writes[0], row, columns.first * 2, columns.count * 2);
+          readRow(f, ids.a, row, 0, ofA);
+          write(ids.c, row, columns.first * 2, columns.count * 2);
           break;
         case OpKind::kActivation:
-          ofInputs(all, f.reads[0], row, false);
-          write(f.writes[0], row, 0, n * 2);
+          ofInputs(all, ids.gateUp, row, false);
+          write(ids.act, row, 0, n * 2);
           break;
         case OpKind::kActivationGrad:
-          read(f.reads[0], row, 0, n * 2);
-          ofInputs(all, f.reads[1], row, false);
-          read(f.reads[2], row, 0, 4);
-          ofInputs(all, f.writes[0], row, true);
-          write(f.writes[1], row, 0, 4);
-          write(f.writes[2], row, 0, n * 2);
+          read(ids.actGrad, row, 0, n * 2);
+          ofInputs(all, ids.gateUp, row, false);
+          read(ids.rowWeights, row, 0, 4);
+          ofInputs(all, ids.gateUpGrad, row, true);
+          write(ids.rowWeightGrad, row, 0, 4);
+          write(ids.weightedAct, row, 0, n * 2);
           break;
         case OpKind::kAdd:
-          read(f.reads[1], row, 0, n * 2);
+          read(ids.b, row, 0, n * 2);
           [[fallthrough]];
         case OpKind::kScale:
-          if (f.op == OpKind::kScale) read(f.reads[1], row, 0, 4);
-          read(f.reads[0], row, 0, rowBytes(f));
-          write(f.writes[0], row, 0, rowBytes(f));
+          read(ids.rowWeights, row, 0, 4);
+          read(ids.a, row, 0, rowBytes(f, ids.a));
+          write(ids.c, row, 0, rowBytes(f, ids.a));
           break;
         case OpKind::kGmmActivation:
-          readRow(f, 0, row, 0, ofA);
-          write(f.writes[0], row, columns.first * 2, columns.count * 2);
-          ofInputs(columns, f.writes[1], row, true);
+          readRow(f, ids.a, row, 0, ofA);
+          write(ids.act, row, columns.first * 2, columns.count * 2);
+          ofInputs(columns, ids.gateUp, row, true);
           break;
         case OpKind::kGmmActivationGrad:
-          readRow(f, 0, row, 0, ofA);
-          ofInputs(columns, f.reads[2], row, false);
-          read(f.reads[3], row, 0, 4);
-          ofInputs(columns, f.writes[0], row, true);
-          write(f.writes[1], row, 0, 4);
-          write(f.writes[2], row, columns.first * 2, columns.count * 2);
+          readRow(f, ids.a, row, 0, ofA);
+          ofInputs(columns, ids.gateUp, row, false);
+          read(ids.rowWeights, row, 0, 4);
+          ofInputs(columns, ids.gateUpGrad, row, true);
+          write(ids.rowWeightGrad, row, 0, 4);
+          write(ids.weightedAct, row, columns.first * 2, columns.count * 2);
           break;
         default:
           break;
@@ -168,50 +176,49 @@ class Footprint {
     }
   }
 
-  // Of all rows of one expert, or of all tokens.
-  void ofGrad(const Family& f, const OracleSlot& rows, int tile) {
+  // A task reads all rows of one expert, or all tokens.
+  void ofGrad(const Family& f, const Operands& ids, const OracleSlot& rows, int tile) {
     const Tiling& t = f.tiling;
-    if (f.op == OpKind::kColumnSum) return ofColumnSum(f, rows, tile);
+    if (f.op == OpKind::kColumnSum) return ofColumnSum(f, ids, rows, tile);
     const int64_t across = (t.n + t.tileN - 1) / t.tileN;
     const int64_t m = tile / across * t.tileM, n = tile % across * t.tileN;
     const int64_t height = std::min<int64_t>(t.m - m, t.tileM), width = std::min<int64_t>(t.n - n, t.tileN);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
-      const int64_t ofA = elementBytes(f.reads[0]), ofB = elementBytes(f.reads[1]);
-      readRow(f, 0, row, m * ofA, height * ofA);
-      readRow(f, 1, row, n * ofB, width * ofB);
-      read(f.reads[2], row, 0, 4);
+      const int64_t ofA = elementBytes(ids.a), ofB = elementBytes(ids.b);
+      readRow(f, ids.a, row, m * ofA, height * ofA);
+      readRow(f, ids.b, row, n * ofB, width * ofB);
+      read(ids.rowWeights, row, 0, 4);
     }
-    const int64_t size = dtypeBytes(program_.at(f.writes[0]).type);
-    for (int64_t i = m; i < m + height; ++i)
-      write(f.writes[0], rows.expert, (i * t.n + n) * size, width * size);
+    const int64_t size = elementBytes(ids.c);
+    for (int64_t i = m; i < m + height; ++i) write(ids.c, rows.expert, (i * t.n + n) * size, width * size);
   }
 
-  void ofColumnSum(const Family& f, const OracleSlot& rows, int tile) {
+  void ofColumnSum(const Family& f, const Operands& ids, const OracleSlot& rows, int tile) {
     const int64_t first = int64_t{tile} * f.tiling.tileN,
                   count = std::min<int64_t>(f.tiling.n - first, f.tiling.tileN);
     for (int row = rows.row; row < rows.row + rows.rows; ++row) {
-      read(f.reads[0], row, first * 2, count * 2);
-      read(f.reads[1], row, 0, 4);
+      read(ids.a, row, first * 2, count * 2);
+      read(ids.rowWeights, row, 0, 4);
     }
-    const int64_t size = dtypeBytes(program_.at(f.writes[0]).type);
-    write(f.writes[0], rows.expert, first * size, count * size);
+    const int64_t size = elementBytes(ids.c);
+    write(ids.c, rows.expert, first * size, count * size);
   }
 
-  void ofSum(const Family& f, const OracleSlot& tokens) {
-    const int64_t bytes = rowBytes(f);
-    read(f.reads[3], 0, 0, bytes);
+  void ofSum(const Family& f, const Operands& ids, const OracleSlot& tokens) {
+    const int64_t bytes = rowBytes(f, ids.returned);
+    read(ids.bias, 0, 0, bytes);
     const auto& pairs = routing_[rank_].pairs;
     const int end = tokens.row + tokens.rows;
     for (int i = 0; i < routing_[rank_].returned; ++i) {
       const int token = pairs[i % pairs.size()].token;
       if (token < tokens.row || token >= end) continue;
-      read(f.reads[0], i, 0, bytes);
-      read(f.reads[2], i, 0, 4);
+      read(ids.returned, i, 0, bytes);
+      read(ids.returnedScalars, i, 0, 4);
     }
     for (int token = tokens.row; token < end; ++token) {
-      read(f.reads[1], token, 0, f.tiling.k * 4);
-      write(f.writes[0], token, 0, bytes);
-      write(f.writes[1], token, 0, f.tiling.k * 4);
+      read(ids.weights, token, 0, f.tiling.k * 4);
+      write(ids.tokens, token, 0, bytes);
+      write(ids.tokenScalars, token, 0, f.tiling.k * 4);
     }
   }
 
@@ -226,10 +233,7 @@ class Footprint {
 void forEachAccess(const TaskProgram& program, const std::vector<OracleRank>& routing, int rank,
                    const Family& family, int slot, int tile,
                    const std::function<void(const OracleAccess&)>& visit) {
-  Family complete = family;  // absent operands may be missing at the ends
-  complete.reads.resize(infoOf(family.op).reads.size());
-  complete.writes.resize(infoOf(family.op).writes.size());
-  Footprint(program, routing, rank, visit).ofTask(complete, slot, tile);
+  Footprint(program, routing, rank, visit).ofTask(family, slot, tile);
 }
 
 }  // namespace sluice

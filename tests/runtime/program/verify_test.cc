@@ -179,7 +179,7 @@ TEST_CASE("rows that are sent without an event are refused") {
         p.buffers.back().name = "out_rows";
         p.buffers.back().role = Role::kOutput;  // nobody in the entry reads it
         p.buffers.back().region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
-        again.writes[0] = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+        placeOf(again, &Operands::rows) = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
         Lane lane = p.lanes[0];
         for (auto& seat : lane.seats)
           for (TaskRecord& record : seat) record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
@@ -358,7 +358,7 @@ TEST_CASE("a weight gradient accumulates into an output only") {
   const auto accumulate = [](TaskProgram& p) {
     Family& family = p.families[familyOf(p, 1, "down_weight_grad").value];
     family.tiling.flags = 1;
-    return family.writes[0];
+    return findBuffer(family, &Operands::c);
   };
   CHECK(refusal([&](TaskProgram& p) { accumulate(p); }) == "accepted");
   CHECK(refusal(
@@ -493,8 +493,7 @@ TEST_CASE("roundings of factors are those of blocks that the factors have") {
         up + "factor 'a' is rounded to e4m3 with no 'row amax', expected one");
   CHECK(refusal([](TaskProgram& p) {
           Family& f = p.families[familyOf(p, 0, "up_proj").value];
-          f.reads.resize(8);
-          f.reads[7] = {static_cast<uint32_t>(p.buffers.size())};
+          placeOf(f, &Operands::amaxB) = {static_cast<uint32_t>(p.buffers.size())};
           p.buffers.push_back({"amax", DType::kF32, {p.expertDim(), {Extent::kFixed, 1}}, Role::kInput, {}});
         }) == up + "factor 'b' is rounded to none with a 'weight amax', expected none");
   CHECK(

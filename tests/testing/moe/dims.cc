@@ -48,7 +48,8 @@ Status checkFamilies(const TaskProgram& program) {
   for (const Family& family : program.families) {
     const VectorWork work = infoOf(family.op).vector;
     // what a rank that is alone keeps of its tokens
-    if (work == VectorWork::kScale && program.at(family.reads[0]).role == Role::kInput) continue;
+    if (work == VectorWork::kScale && program.at(findBuffer(family, &Operands::a)).role == Role::kInput)
+      continue;
     const bool dense = infoOf(program.at(family.space).kind).dense && work != VectorWork::kWeightedSum;
     if (dense || alphaOf(family.tiling) != 1 || work == VectorWork::kAdd || work == VectorWork::kScale)
       return Error{
