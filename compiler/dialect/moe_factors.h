@@ -90,27 +90,14 @@ mlir::LogicalResult checkScales(Op op) {
                        << "of the product, because its rows have codes";
 }
 
-// An amax is one number per expert of rows, of tokens one number.
-inline mlir::LogicalResult checkAmax(NodeOp node, llvm::StringRef what, mlir::Value rows, mlir::Value amax) {
-  const auto type = mlir::cast<MoeTensorType>(amax.getType());
-  const bool isOfTokens = mlir::cast<MoeTensorType>(rows.getType()).hasTokens();
-  const llvm::ArrayRef<int64_t> shape = type.getShape();
-  if (type.getElementType().isF32() && shape.size() == (isOfTokens ? 1 : 2) && shape.back() == 1)
-    return mlir::success();
-  return nodeError(node) << ": " << what << " is " << shapeText(type) << ", expected f32 "
-                         << (isOfTokens ? "[1]" : "[E,1]");
-}
-
 // Factors of bf16 are rounded, by an amax or in whole blocks along a sum; squares are only those of a weight.
-// `rows`: the rows or tokens that the product works on.
 inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir::Value factor,
-                                         std::optional<Rounding> rounding, mlir::Value amax, mlir::Value rows,
+                                         std::optional<Rounding> rounding, mlir::Value amax,
                                          bool isWeight = false) {
   // before the pass scale-factors there are none
   if (amax && !(rounding && sluice::infoOf(*rounding).isScaled))
     return nodeError(node) << " has an amax of its " << what << ", but rounds " << (isWeight ? "it" : "them")
                            << " to " << text::word(rounding.value_or(Rounding::kNone));
-  if (amax && failed(checkAmax(node, ("amax of its " + what).str(), rows, amax))) return mlir::failure();
   if (!rounding || *rounding == Rounding::kNone) return mlir::success();
   if (hasCodes(factor))
     return nodeError(node) << " rounds its " << what << ", which is " << shapeText(factor.getType())
@@ -123,8 +110,8 @@ inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir
 template <class Op>
 mlir::LogicalResult checkRoundings(Op op) {
   const mlir::Value rows = op.getRows();
-  if (failed(checkRounding(op, "rows", rows, op.getRoundA(), op.getRowAmax(), rows)) ||
-      failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), op.getWeightAmax(), rows, true)))
+  if (failed(checkRounding(op, "rows", rows, op.getRoundA(), op.getRowAmax())) ||
+      failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), op.getWeightAmax(), true)))
     return mlir::failure();
   if (hasFloatCodes(rows)) {
     if (!isEncodableInBlocks(op.getRoundA().value_or(Rounding::kNone)))
@@ -182,8 +169,8 @@ inline mlir::LogicalResult checkCodes(GmmWeightGradOp op) {
 
 inline mlir::LogicalResult checkSumRoundings(GmmWeightGradOp op) {
   const mlir::Value a = op.getA(), b = op.getB();
-  if (failed(checkRounding(op, "a", a, op.getRoundA(), op.getAAmax(), a)) ||
-      failed(checkRounding(op, "b", b, op.getRoundB(), op.getBAmax(), a)))
+  if (failed(checkRounding(op, "a", a, op.getRoundA(), op.getAAmax())) ||
+      failed(checkRounding(op, "b", b, op.getRoundB(), op.getBAmax())))
     return mlir::failure();
   return checkCodes(op);
 }

@@ -5,6 +5,7 @@
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/moe_factors.h"
+#include "compiler/dialect/node_operands.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/base/dtype.h"
 
@@ -114,10 +115,6 @@ mlir::Type bf16(mlir::Operation* op) { return mlir::BFloat16Type::get(op->getCon
 mlir::Type f32(mlir::Operation* op) { return mlir::Float32Type::get(op->getContext()); }
 mlir::Type i32(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 32); }
 mlir::Type i8(mlir::Operation* op) { return mlir::IntegerType::get(op->getContext(), 8); }
-mlir::Type u8(mlir::Operation* op) {
-  return mlir::IntegerType::get(op->getContext(), 8, mlir::IntegerType::Unsigned);
-}
-
 mlir::Type e4m3(mlir::Operation* op) { return mlir::Float8E4M3FNType::get(op->getContext()); }
 
 // An optional result and its optional operand must both be present or both be absent.
@@ -147,9 +144,6 @@ LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha)
                          << ", expected a finite number other than 0";
 }
 
-// The columns that an activation reads for I columns of its result.
-StringRef inputsOf(ActivationKind kind) { return infoOf(kind).isGated() ? "2I" : "I"; }
-
 // "T" if the node works on tokens, "R" if it works on rows or, wrongly, on neither.
 StringRef extentOf(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
@@ -167,42 +161,85 @@ void checkRowScale(ShapeChecker& checker, NodeOp node, StringRef what, mlir::Val
     checker.check(what, scale, {extent}, f32(node));
 }
 
-// Checks the operands of a product, in the op's words: one weight per expert, or one for all tokens.
-template <class Op>
-void checkFactors(ShapeChecker& checker, Op op, StringRef columns) {
-  const StringRef extent = extentOf(op.getRows());
-  checker.check("rows", op.getRows(), {extent, "C"}, {bf16(op), i8(op), e4m3(op)});
-  if (op.getRowScale()) checkRowScale(checker, op, "row scale", op.getRows(), op.getRowScale(), "C");
-  llvm::SmallVector<StringRef> weight = {"C", columns};
-  if (op.getTranspose()) std::swap(weight[0], weight[1]);
-  if (extent == "R") weight.insert(weight.begin(), "E");
-  checker.check(op.getTranspose() ? "transposed weight" : "weight", op.getWeight(), weight,
-                {bf16(op), i8(op), u8(op)});
-}
+// The dimensions of an operand as patterns, from its letters in the op table.
+class TensorChecker {
+ public:
+  explicit TensorChecker(NodeOp node)
+      : node_(node),
+        op_(sluice::infoOf(*opOf(node))),
+        checker_(node),
+        extent_(extentOf(node->getOperand(0))) {}
 
-// The shape of a vector of that many columns per expert, or of one for all tokens.
-llvm::SmallVector<StringRef> perExpert(StringRef extent, StringRef columns) {
-  if (extent == "R") return {"E", columns};
-  return {columns};
-}
+  LogicalResult run() {
+    for (const std::span<const OperandInfo> operands : {op_.reads, op_.writes})
+      for (const OperandInfo& operand : operands)
+        if (const mlir::Value value = valueOf(node_, operand.id)) check(operand, value);
+    return checker_.result();
+  }
 
-// The scales of codes of [extent, columns] in blocks of kMxBlock rows of a column.
-LogicalResult checkCodeScales(ShapeChecker& checker, NodeOp node, mlir::Value codes, mlir::Value scales,
-                              mlir::Value endScales, StringRef columns) {
-  const StringRef extent = extentOf(codes);
-  checker.check("scales", scales, {extent, "S"}, bf16(node));
-  checker.check("end scales", endScales, perExpert(extent, columns), bf16(node));
-  if (failed(checker.result())) return failure();
-  const int64_t all = mlir::cast<MoeTensorType>(codes.getType()).getShape().back();
-  if (mlir::cast<MoeTensorType>(scales.getType()).getShape().back() * kMxBlock == all) return success();
-  return nodeError(node) << ": scales are " << shapeText(scales.getType()) << ", expected one for each "
-                         << kMxBlock << " columns of the codes " << shapeText(codes.getType());
-}
+ private:
+  void check(const OperandInfo& operand, mlir::Value value) {
+    if (operand.shape.empty()) return;  // blocks of a weight: checkFactorForms()
+    llvm::SmallVector<std::string> pattern;
+    for (const char letter : operand.shape)
+      if (letter != 'E' || extent_ == "R") pattern.push_back(dimension(letter));
+    const bool isTransposed = operand.isWeight && node_->hasAttr("transpose");
+    const auto type = mlir::cast<MoeTensorType>(value.getType());
+    if (isTransposed || (operand.mayTurn && !type.getShape().empty() && type.getShape().back() == 1))
+      std::swap(pattern.back(), pattern.end()[-2]);
+    llvm::SmallVector<mlir::Type> types = typesOf(operand);
+    if (operand.scalesRows()) {
+      const bool inBlocks = hasFloatCodes(valueOf(node_, operand.scales));
+      types = {inBlocks ? bf16(node_) : f32(node_)};
+      if (inBlocks) pattern.push_back(dimension(op_.find(operand.scales)->shape.back()) + kPerBlock.str());
+    }
+    const llvm::SmallVector<StringRef> words(pattern.begin(), pattern.end());
+    checker_.check((isTransposed ? "transposed " : "") + std::string(operand.name), value, words, types);
+  }
 
-template <class Op>
-void checkBias(ShapeChecker& checker, Op op, StringRef columns, mlir::Type element) {
-  if (op.getBias()) checker.check("bias", op.getBias(), perExpert(extentOf(op.getRows()), columns), element);
-}
+  // Those that are allowed; that of the first of the operands that must have the same one.
+  llvm::SmallVector<mlir::Type> typesOf(const OperandInfo& operand) {
+    const bool sharesType = operand.types.size() > 1 && !operand.isFactor && operand.scales == nullptr;
+    if (sharesType && shared_) return {shared_};
+    if (sharesType) shared_ = elementOf(valueOf(node_, operand.id));
+    llvm::SmallVector<mlir::Type> types;
+    for (const DType type : operand.types) types.push_back(elementTypeOf(node_->getContext(), type));
+    return types;
+  }
+
+  std::string dimension(char letter) {
+    const auto kind = node_->getAttrOfType<ActivationKindAttr>("kind");
+    const std::string columns = kind ? "I" : "N";
+    switch (letter) {
+      case 'X':
+        return extent_.str();
+      case 'm':
+        return "M";
+      case 'k':
+        return "C";
+      case 'i':
+        return (infoOf(kind.getValue()).isGated() ? "2" : "") + columns;
+      case 'c':
+      case 's': {  // columns of the factor that has codes
+        const mlir::Value a = valueOf(node_, &Operands::a);
+        const std::string coded = op_.isSum() && hasFloatCodes(a) ? "M" : columns;
+        return letter == 'c' ? coded : coded + kPerBlock.str();
+      }
+      case 'n':
+        return columns;
+      default:
+        return std::string(1, letter);
+    }
+  }
+
+  NodeOp node_;
+  const OpInfo& op_;
+  ShapeChecker checker_;
+  const StringRef extent_;
+  mlir::Type shared_;
+};
+
+LogicalResult checkTensors(NodeOp node) { return TensorChecker(node).run(); }
 
 // What a gradient of an activation gives besides the first result.
 template <class Op>
@@ -211,13 +248,6 @@ LogicalResult checkMore(Op op) {
   if (more == least || more == least + 1) return success();
   return nodeError(op) << " has " << more + 1 << " results, expected " << least + 1 << " or " << least + 2
                        << (op.getGivesAct() ? " with gives_act" : "");
-}
-
-template <class Op>
-void checkGradients(ShapeChecker& checker, Op op, StringRef extent) {
-  checker.check("gate_up_grad", op.getGateUpGrad(), {extent, inputsOf(op.getKind())}, bf16(op));
-  if (op.getRowWeightGrad()) checker.check("row weight grad", op.getRowWeightGrad(), {extent}, f32(op));
-  if (op.getWeightedAct()) checker.check("weighted act", op.getWeightedAct(), {extent, "I"}, bf16(op));
 }
 
 // Without ids every token goes to every expert.
@@ -301,36 +331,16 @@ LogicalResult DispatchCodesOp::verify() {
 }
 
 LogicalResult GmmOp::verify() {
-  if (failed(checkAlpha(*this, getAlpha()))) return failure();
-  ShapeChecker checker(*this);
-  checkFactors(checker, *this, "N");
-  checkBias(checker, *this, "N", bf16(*this));
-  checker.check("product", getProduct(), {extentOf(getRows()), "N"}, bf16(*this));
-  return failed(checker.result()) ? failure() : checkFactorForms(*this);
+  if (failed(checkAlpha(*this, getAlpha())) || failed(checkTensors(*this))) return failure();
+  return checkFactorForms(*this);
 }
 
 LogicalResult GmmWeightGradOp::verify() {
-  if (failed(checkAlpha(*this, getAlpha()))) return failure();
-  const StringRef extent = extentOf(getA());
-  ShapeChecker checker(*this);
-  checker.check("a", getA(), {extent, "M"}, {bf16(*this), e4m3(*this)});
-  checker.check("b", getB(), {extent, "N"}, {bf16(*this), e4m3(*this)});
-  if (getRowScale()) checker.check("row scale", getRowScale(), {extent}, f32(*this));
-  llvm::SmallVector<StringRef> grad = {"E", "M", "N"};
-  if (extent == "T") grad.erase(grad.begin());
-  checker.check("grad", getGrad(), grad, {f32(*this), bf16(*this)});
-  if (failed(checker.result()) || failed(checkSumRoundings(*this))) return failure();
-  if (!getScales()) return success();
-  const bool ofA = elementOf(getA()) == e4m3(*this);
-  return checkCodeScales(checker, *this, ofA ? getA() : getB(), getScales(), getEndScales(), ofA ? "M" : "N");
+  if (failed(checkAlpha(*this, getAlpha())) || failed(checkTensors(*this))) return failure();
+  return checkSumRoundings(*this);
 }
 
-LogicalResult AmaxOp::verify() {
-  const StringRef extent = extentOf(getA());
-  ShapeChecker checker(*this);
-  checker.check("a", getA(), {extent, "N"}, bf16(*this));
-  return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getA(), getAmax());
-}
+LogicalResult AmaxOp::verify() { return checkTensors(*this); }
 
 LogicalResult EncodeOp::verify() {
   if (!isEncodable(getRoundA()))
@@ -343,53 +353,20 @@ LogicalResult EncodeOp::verify() {
   if (byAmax ? getNumResults() != 1 : getNumResults() < 2 || getNumResults() > 3)
     return nodeError(*this) << " has " << getNumResults() << " results, expected "
                             << (byAmax ? "1" : "2 or 3") << " with rounding " << text::word(getRoundA());
-  const StringRef extent = extentOf(getValue());
-  ShapeChecker checker(*this);
-  checker.check("value", getValue(), {extent, "N"}, {bf16(*this), e4m3(*this)});
-  checker.check("codes", getCodes(), {extent, "N"}, e4m3(*this));
-  if (failed(checker.result()) || failed(checkScaled(*this, "value", getValue(), getValueScale())))
-    return failure();
-  if (getValueScale()) checkRowScale(checker, *this, "value scale", getValue(), getValueScale(), "N");
-  if (byAmax) return failed(checker.result()) ? failure() : checkAmax(*this, "amax", getValue(), getAmax());
-  if (isDown()) return checkCodeScales(checker, *this, getCodes(), getScales()[0], getScales()[1], "N");
-  checkRowScale(checker, *this, "scales", getCodes(), getScales()[0], "N");
-  return checker.result();
+  return failed(checkTensors(*this)) ? failure() : checkScaled(*this, "value", getValue(), getValueScale());
 }
 
-LogicalResult ColumnSumOp::verify() {
-  const StringRef extent = extentOf(getA());
-  ShapeChecker checker(*this);
-  checker.check("a", getA(), {extent, "N"}, bf16(*this));
-  if (getRowScale()) checker.check("row scale", getRowScale(), {extent}, f32(*this));
-  return checker.check("sums", getSums(), perExpert(extent, "N"), {f32(*this), bf16(*this)}).result();
-}
+LogicalResult ColumnSumOp::verify() { return checkTensors(*this); }
 
-LogicalResult RowDotOp::verify() {
-  const StringRef extent = extentOf(getA());
-  ShapeChecker checker(*this);
-  checker.check("a", getA(), {extent, "N"}, bf16(*this));
-  checker.check("b", getB(), perExpert(extent, "N"), bf16(*this));
-  if (getAddend()) checker.check("addend", getAddend(), {extent}, f32(*this));
-  return checker.check("dots", getDots(), {extent}, f32(*this)).result();
-}
+LogicalResult RowDotOp::verify() { return checkTensors(*this); }
 
 LogicalResult ActivationOp::verify() {
-  if (failed(checkLimit(*this, getKind(), getLimit()))) return failure();
-  const StringRef extent = extentOf(getGateUp());
-  ShapeChecker checker(*this);
-  checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
-  return checker.check("act", getAct(), {extent, "I"}, bf16(*this)).result();
+  return failed(checkLimit(*this, getKind(), getLimit())) ? failure() : checkTensors(*this);
 }
 
 LogicalResult ActivationGradOp::verify() {
   if (failed(checkLimit(*this, getKind(), getLimit())) || failed(checkMore(*this))) return failure();
-  const StringRef extent = extentOf(getActGrad());
-  ShapeChecker checker(*this);
-  checker.check("act_grad", getActGrad(), {extent, "I"}, bf16(*this));
-  checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
-  if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  checkGradients(checker, *this, extent);
-  return checker.result();
+  return checkTensors(*this);
 }
 
 LogicalResult CombineOp::verify() {
@@ -406,60 +383,26 @@ LogicalResult CombineOp::verify() {
   return checker.result();
 }
 
-LogicalResult AddOp::verify() {
-  const StringRef extent = extentOf(getA());
-  ShapeChecker checker(*this);
-  checker.check("a", getA(), {extent, "N"}, bf16(*this)).check("b", getB(), {extent, "N"}, bf16(*this));
-  return checker.check("sum", getSum(), {extent, "N"}, bf16(*this)).result();
-}
+LogicalResult AddOp::verify() { return checkTensors(*this); }
 
 LogicalResult ScaleOp::verify() {
-  if (failed(checkAlpha(*this, getAlpha()))) return failure();
-  const StringRef extent = extentOf(getValue());
-  ShapeChecker checker(*this);
-  checker.check("value", getValue(), {extent, "N"}, {bf16(*this), f32(*this)});
-  if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  return checker.check("scaled", getScaled(), {extent, "N"}, elementOf(getValue())).result();
+  return failed(checkAlpha(*this, getAlpha())) ? failure() : checkTensors(*this);
 }
 
-LogicalResult QuantizeOp::verify() {
-  const StringRef extent = extentOf(getValue());
-  ShapeChecker checker(*this);
-  checker.check("value", getValue(), {extent, "N"}, bf16(*this));
-  if (const mlir::Value scale = getColumnScale()) {
-    llvm::SmallVector<StringRef> shape = {"1", "N"};
-    const auto type = mlir::cast<MoeTensorType>(scale.getType());
-    if (!type.getShape().empty() && type.getShape().back() == 1) std::swap(shape[0], shape[1]);
-    if (extent == "R") shape.insert(shape.begin(), "E");
-    checker.check("column scale", scale, shape, f32(*this));
-  }
-  checker.check("codes", getCodes(), {extent, "N"}, i8(*this));
-  return checker.check("scale", getScale(), {extent}, f32(*this)).result();
-}
+LogicalResult QuantizeOp::verify() { return checkTensors(*this); }
 
 LogicalResult GmmActivationOp::verify() {
-  if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())))
+  if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())) ||
+      failed(checkTensors(*this)))
     return failure();
-  const StringRef extent = extentOf(getRows());
-  ShapeChecker checker(*this);
-  checkFactors(checker, *this, inputsOf(getKind()));
-  checkBias(checker, *this, inputsOf(getKind()), bf16(*this));
-  checker.check("act", getAct(), {extent, "I"}, bf16(*this));
-  if (getGateUp()) checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
-  return failed(checker.result()) ? failure() : checkFactorForms(*this);
+  return checkFactorForms(*this);
 }
 
 LogicalResult GmmActivationGradOp::verify() {
   if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())) ||
-      failed(checkMore(*this)))
+      failed(checkMore(*this)) || failed(checkTensors(*this)))
     return failure();
-  const StringRef extent = extentOf(getRows());
-  ShapeChecker checker(*this);
-  checkFactors(checker, *this, "I");
-  checker.check("gate_up", getGateUp(), {extent, inputsOf(getKind())}, bf16(*this));
-  if (getRowWeights()) checker.check("row weights", getRowWeights(), {extent}, f32(*this));
-  checkGradients(checker, *this, extent);
-  return failed(checker.result()) ? failure() : checkFactorForms(*this);
+  return checkFactorForms(*this);
 }
 
 }  // namespace sluice::moe

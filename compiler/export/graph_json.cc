@@ -9,6 +9,7 @@
 
 #include "compiler/dialect/diagnostics.h"
 #include "compiler/dialect/element_type.h"
+#include "compiler/dialect/node_operands.h"
 #include "compiler/graph/ops.h"
 
 namespace sluice {
@@ -126,31 +127,12 @@ class GraphPrinter {
     }
     json["op"] = word;
     addAttributes(op, json);
-    json["inputs"] = portsJson(schema->inputs, operandsOf(op));
-    json["outputs"] = portsJson(schema->outputs, resultsOf(op, schema->outputs));
+    json["inputs"] = portsJson(schema->inputs, moe::operandsOf(op));
+    json["outputs"] = portsJson(schema->outputs, moe::resultsOf(op));
     if (const moe::SplitAttr split = op.getSplitAttr())
       json["split"] = {{"space", moe::stringifySplitSpace(split.getSpace()).str()},
                        {"size", split.getSize()}};
     return json;
-  }
-
-  // In the order of the schema; null where one is absent before the last.
-  static std::vector<mlir::Value> operandsOf(moe::NodeOp op) {
-    const auto segments = op->getAttrOfType<mlir::DenseI32ArrayAttr>("operandSegmentSizes");
-    if (!segments) return {op->operand_begin(), op->operand_end()};
-    std::vector<mlir::Value> operands;
-    auto next = op->operand_begin();
-    for (const int32_t count : segments.asArrayRef()) operands.push_back(count > 0 ? *next++ : mlir::Value());
-    return operands;
-  }
-
-  // Likewise. Only the last result may come after an absent one.
-  static std::vector<mlir::Value> resultsOf(moe::NodeOp op, std::span<const OpPort> ports) {
-    std::vector<mlir::Value> results(op->result_begin(), op->result_end());
-    const std::string_view givenBy = ports.back().givenBy;
-    if (!givenBy.empty() && op->hasAttr(givenBy))
-      results.insert(results.end() - 1, ports.size() - results.size(), {});
-    return results;
   }
 
   static void addAttributes(moe::NodeOp op, Json& json) {
@@ -167,7 +149,7 @@ class GraphPrinter {
         json[field] = text::word(rounding.getValue());
   }
 
-  Json portsJson(std::span<const OpPort> ports, const std::vector<mlir::Value>& values) {
+  Json portsJson(std::span<const OpPort> ports, llvm::ArrayRef<mlir::Value> values) {
     Json json = Json::object();
     for (size_t i = 0; i < ports.size() && i < values.size(); ++i)
       if (values[i]) json[std::string(ports[i].name)] = names_.lookup(values[i]);

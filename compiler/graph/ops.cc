@@ -1,100 +1,60 @@
 #include "compiler/graph/ops.h"
 
+#include <span>
+
+#include "runtime/program/op_table.h"
+#include "runtime/program/words.h"
+
 namespace sluice {
 
 namespace {
 
 constexpr OpPort kRouting = {.name = "routing", .routing = true};
 
-constexpr OpPort kRouteIn[] = {{"expert_ids", false}, {"placement", false}};
-constexpr OpPort kRouteOut[] = {kRouting};
+std::vector<OpPort> portsOf(std::span<const OperandInfo> operands) {
+  std::vector<OpPort> ports;
+  for (const OperandInfo& operand : operands)
+    ports.push_back({.name = operand.name,
+                     .required = !operand.optional,
+                     .givenBy = operand.id == &Operands::weightedAct ? "gives_act" : ""});
+  return ports;
+}
 
-constexpr OpPort kDispatchIn[] = {{"tokens"}, kRouting, {"weights", false}};
-constexpr OpPort kDispatchOut[] = {{"rows"}, {"row_weights", false}};
+// The ops that move rows have a routing, and others than those of programs; programs alone have fused ones.
+std::vector<OpSchema> makeSchemas() {
+  std::vector<OpSchema> schemas = {
+      {"route", {{"expert_ids", false}, {"placement", false}}, {kRouting}},
+      {"dispatch", {{"tokens"}, kRouting, {"weights", false}}, {{"rows"}, {"row_weights", false}}},
+      {"dispatch_codes", {{"codes"}, {"scales"}, kRouting}, {{"rows"}, {"row_scales"}}},
+      {"combine",
+       {{"rows"}, kRouting, {"weights", false}, {"scalars", false}, {"bias", false}},
+       {{"tokens"}, {"token_scalars", false}}}};
+  const text::Words& words = text::wordsOf(OpKind{});
+  for (size_t i = 0; i < words.size(); ++i) {
+    const OpInfo& op = infoOf(static_cast<OpKind>(i));
+    const bool moves = op.domain != Domain::kRows && op.domain != Domain::kSums;
+    if (moves || op.core == CoreKind::kUnified) continue;
+    schemas.push_back({words[i], portsOf(op.reads), portsOf(op.writes)});
+  }
+  return schemas;
+}
 
-constexpr OpPort kDispatchCodesIn[] = {{"codes"}, {"scales"}, kRouting};
-constexpr OpPort kDispatchCodesOut[] = {{"rows"}, {"row_scales"}};
-
-constexpr OpPort kGmmIn[] = {{"rows"},
-                             {"weight"},
-                             {"bias", false},
-                             {"row_scale", false},
-                             {"weight_scale", false},
-                             {"weight_zero", false},
-                             {"row_amax", false},
-                             {"weight_amax", false}};
-constexpr OpPort kGmmOut[] = {{"product"}};
-
-constexpr OpPort kGmmWeightGradIn[] = {{"a"},
-                                       {"b"},
-                                       {"row_scale", false},
-                                       {"a_amax", false},
-                                       {"b_amax", false},
-                                       {"scales", false},
-                                       {"end_scales", false}};
-constexpr OpPort kGmmWeightGradOut[] = {{"grad"}};
-
-constexpr OpPort kEncodeIn[] = {{"value"}, {"amax", false}, {"value_scale", false}};
-constexpr OpPort kEncodeOut[] = {{"codes"}, {"scales", false}, {"end_scales", false}};
-
-constexpr OpPort kAmaxIn[] = {{"a"}};
-constexpr OpPort kAmaxOut[] = {{"amax"}};
-
-constexpr OpPort kColumnSumIn[] = {{"a"}, {"row_scale", false}};
-constexpr OpPort kColumnSumOut[] = {{"sums"}};
-
-constexpr OpPort kRowDotIn[] = {{"a"}, {"b"}, {"addend", false}};
-constexpr OpPort kRowDotOut[] = {{"dots"}};
-
-constexpr OpPort kActivationIn[] = {{"gate_up"}};
-constexpr OpPort kActivationOut[] = {{"act"}};
-
-constexpr OpPort kActivationGradIn[] = {{"act_grad"}, {"gate_up"}, {"row_weights", false}};
-constexpr OpPort kActivationGradOut[] = {
-    {"gate_up_grad"}, {"row_weight_grad", false}, {"weighted_act", false, false, "gives_act"}};
-
-constexpr OpPort kCombineIn[] = {{"rows"}, kRouting, {"weights", false}, {"scalars", false}, {"bias", false}};
-constexpr OpPort kCombineOut[] = {{"tokens"}, {"token_scalars", false}};
-
-constexpr OpPort kAddIn[] = {{"a"}, {"b"}};
-constexpr OpPort kAddOut[] = {{"sum"}};
-
-constexpr OpPort kScaleIn[] = {{"value"}, {"row_weights", false}};
-constexpr OpPort kScaleOut[] = {{"scaled"}};
-
-constexpr OpPort kQuantizeIn[] = {{"value"}, {"column_scale", false}};
-constexpr OpPort kQuantizeOut[] = {{"codes"}, {"scale"}};
-
-constexpr OpSchema kSchemas[] = {
-    {"route", kRouteIn, kRouteOut},
-    {"dispatch", kDispatchIn, kDispatchOut},
-    {"dispatch_codes", kDispatchCodesIn, kDispatchCodesOut},
-    {"gmm", kGmmIn, kGmmOut},
-    {"gmm_weight_grad", kGmmWeightGradIn, kGmmWeightGradOut},
-    {"amax", kAmaxIn, kAmaxOut},
-    {"encode", kEncodeIn, kEncodeOut},
-    {"column_sum", kColumnSumIn, kColumnSumOut},
-    {"row_dot", kRowDotIn, kRowDotOut},
-    {"activation", kActivationIn, kActivationOut},
-    {"activation_grad", kActivationGradIn, kActivationGradOut},
-    {"combine", kCombineIn, kCombineOut},
-    {"add", kAddIn, kAddOut},
-    {"scale", kScaleIn, kScaleOut},
-    {"quantize", kQuantizeIn, kQuantizeOut},
-};
+const std::vector<OpSchema>& schemas() {
+  static const std::vector<OpSchema> all = makeSchemas();
+  return all;
+}
 
 }  // namespace
 
 const OpSchema* findOp(std::string_view name) {
-  for (const OpSchema& schema : kSchemas) {
+  for (const OpSchema& schema : schemas())
     if (schema.name == name) return &schema;
-  }
   return nullptr;
 }
 
 std::string opNames() {
   std::string names;
-  for (const OpSchema& schema : kSchemas) {
+  for (const OpSchema& schema : schemas()) {
     if (!names.empty()) names += ", ";
     names += schema.name;
   }

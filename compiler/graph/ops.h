@@ -1,12 +1,12 @@
 // The ops of a graph file: their names, and the names of their inputs and outputs, in the order of operands
 // and results. The ops of the `moe` dialect have the same names; the dialect defines their attributes.
 //
-// Constant tables; compiler/dialect/moe.td specifies what the ops mean.
+// Constant tables, made from the op table; compiler/dialect/moe.td specifies what the ops mean.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
@@ -21,8 +21,8 @@ struct OpPort {
 
 struct OpSchema {
   std::string_view name;
-  std::span<const OpPort> inputs;
-  std::span<const OpPort> outputs;
+  std::vector<OpPort> inputs;
+  std::vector<OpPort> outputs;
 };
 
 // The attributes, and fields of nodes, that say how a product and its derivative round their factors.

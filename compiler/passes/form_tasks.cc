@@ -6,8 +6,8 @@
 
 #include "compiler/analysis/finding.h"
 #include "compiler/dialect/diagnostics.h"
+#include "compiler/dialect/node_operands.h"
 #include "compiler/passes/graph_buffers.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/words.h"
 
@@ -29,31 +29,47 @@ int32_t columns(Value value) {
   return static_cast<int32_t>(llvm::cast<moe::MoeTensorType>(value.getType()).getShape().back());
 }
 
-template <class Op>
-Tiling withActivation(Op op, Tiling tiling) {
-  tiling.activation = op.getKind();
-  if (op.getLimit()) tiling.limit = toBFloat16(op.getLimit()->convertToFloat());
+// Sets the field of a tiling that is the length of an operand's rows.
+void setLength(Tiling& tiling, const OperandInfo& operand, int32_t length) {
+  if (operand.isWeight || operand.mayTurn || operand.shape.empty()) return;
+  switch (operand.shape.back()) {
+    case 'm':
+      tiling.m = length;
+      break;
+    case 'k':
+      tiling.k = length;
+      break;
+    case 'n':
+      tiling.n = length;
+      break;
+    case 'i':
+      tiling.n = length / infoOf(tiling.activation).inputs;
+      break;
+    default:
+      break;
+  }
+}
+
+// The attributes of a node.
+Tiling tilingOf(moe::NodeOp node, const OpInfo& op) {
+  Tiling tiling;
+  if (const auto kind = node->getAttrOfType<moe::ActivationKindAttr>("kind"))
+    tiling.activation = kind.getValue();
+  if (const auto limit = node->getAttrOfType<mlir::FloatAttr>("limit"))
+    tiling.limit = toBFloat16(limit.getValue().convertToFloat());
+  if (const auto alpha = node->getAttrOfType<mlir::FloatAttr>("alpha"))
+    if (const float factor = alpha.getValue().convertToFloat(); factor != 1)
+      tiling.alpha = factor;  // 0 stands for 1
+  const auto rounding = [&](llvm::StringRef name) {
+    const auto attribute = node->getAttrOfType<moe::RoundingAttr>(name);
+    return attribute ? attribute.getValue() : Rounding::kNone;
+  };
+  tiling.roundA = rounding("round_a");
+  tiling.roundB = rounding("round_b");
+  if (node->hasAttr("transpose")) tiling.flags |= op.transposed;
+  if (node->hasAttr(moe::kAccumulate)) tiling.flags |= op.accumulate;
+  if (node->hasAttr("scale_a")) tiling.flags |= kScalesA;
   return tiling;
-}
-
-// 0 stands for 1.
-float alphaOf(const llvm::APFloat& factor) {
-  const float alpha = factor.convertToFloat();
-  return alpha == 1 ? 0 : alpha;
-}
-template <class Op>
-float alphaOf(Op op) {
-  return op.getAlpha() ? alphaOf(*op.getAlpha()) : 0;
-}
-
-template <class Op>
-Tiling product(OpKind kind, Op op, int32_t width) {
-  return {.n = width,
-          .k = columns(op.getRows()),
-          .flags = op.getTranspose() ? infoOf(kind).transposed : uint16_t{0},
-          .roundA = op.getRoundA().value_or(Rounding::kNone),
-          .roundB = op.getRoundB().value_or(Rounding::kNone),
-          .alpha = alphaOf(op)};
 }
 
 // The families of one entry.
@@ -64,103 +80,22 @@ class EntryFormer {
       : program_(program), buffers_(buffers), entry_(entry), slotRows_(slotRows) {}
 
   void add(moe::NodeOp node) {
-    llvm::TypeSwitch<mlir::Operation*>(node)
-        .Case([&](moe::DispatchOp op) {
-          family(node, "", OpKind::kDispatch, SpaceKind::kSends, {.n = columns(op.getRows())},
-                 {of(op.getTokens()), of(op.getWeights())}, {of(op.getRows()), of(op.getRowWeights())});
-        })
-        .Case([&](moe::DispatchCodesOp op) {
-          family(node, "", OpKind::kDispatch, SpaceKind::kSends, {.n = columns(op.getRows())},
-                 {of(op.getCodes()), {}, of(op.getScales())}, {of(op.getRows()), {}, of(op.getRowScales())});
-        })
-        .Case([&](moe::GmmOp op) {
-          family(
-              node, "", OpKind::kGmm, spaceOf(node, op.getProduct()),
-              product(OpKind::kGmm, op, columns(op.getProduct())),
-              {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
-               of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()), of(op.getWeightAmax())},
-              {of(op.getProduct())});
-        })
-        .Case([&](moe::GmmWeightGradOp op) {
-          family(node, "", OpKind::kGmmWeightGrad,
-                 isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
-                 {.m = columns(op.getA()),
-                  .n = columns(op.getB()),
-                  .flags = static_cast<uint16_t>(
-                      (op.getAccumulate() ? infoOf(OpKind::kGmmWeightGrad).accumulate : 0) |
-                      (op.getScaleA() ? kScalesA : 0)),
-                  .roundA = op.getRoundA().value_or(Rounding::kNone),
-                  .roundB = op.getRoundB().value_or(Rounding::kNone),
-                  .alpha = alphaOf(op)},
-                 {of(op.getA()), of(op.getB()), of(op.getRowScale()), of(op.getAAmax()), of(op.getBAmax()),
-                  of(op.getScales()), of(op.getEndScales())},
-                 {of(op.getGrad())});
-        })
-        .Case([&](moe::AmaxOp op) {
-          family(node, "", OpKind::kAmax, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
-                 {.n = columns(op.getA())}, {of(op.getA())}, {of(op.getAmax())});
-        })
-        .Case([&](moe::EncodeOp op) {
-          std::vector<BufferId> results = {of(op.getCodes())};
-          for (const Value scales : op.getScales()) results.push_back(of(scales));
-          family(node, "", OpKind::kEncode,
-                 !op.isDown()                ? spaceOf(node, op.getValue())
-                 : isOfTokens(op.getValue()) ? SpaceKind::kOnce
-                                             : SpaceKind::kExperts,
-                 {.n = columns(op.getValue()), .roundA = op.getRoundA()},
-                 {of(op.getValue()), of(op.getAmax()), of(op.getValueScale())}, std::move(results));
-        })
-        .Case([&](moe::ColumnSumOp op) {
-          family(node, "", OpKind::kColumnSum, isOfTokens(op.getA()) ? SpaceKind::kOnce : SpaceKind::kExperts,
-                 {.n = columns(op.getA()),
-                  .flags = op.getAccumulate() ? infoOf(OpKind::kColumnSum).accumulate : uint16_t{0}},
-                 {of(op.getA()), of(op.getRowScale())}, {of(op.getSums())});
-        })
-        .Case([&](moe::RowDotOp op) {
-          family(node, "", OpKind::kRowDot, spaceOf(node, op.getA()), {.n = columns(op.getA())},
-                 {of(op.getA()), of(op.getB()), of(op.getAddend())}, {of(op.getDots())});
-        })
-        .Case([&](moe::ActivationOp op) {
-          family(node, "", OpKind::kActivation, spaceOf(node, op.getAct()),
-                 withActivation(op, {.n = columns(op.getAct())}), {of(op.getGateUp())}, {of(op.getAct())});
-        })
-        .Case([&](moe::ActivationGradOp op) {
-          family(node, "", OpKind::kActivationGrad, spaceOf(node, op.getActGrad()),
-                 withActivation(op, {.n = columns(op.getActGrad())}),
-                 {of(op.getActGrad()), of(op.getGateUp()), of(op.getRowWeights())},
-                 {of(op.getGateUpGrad()), of(op.getRowWeightGrad()), of(op.getWeightedAct())});
-        })
-        .Case([&](moe::CombineOp op) { addCombine(node, op); })
-        .Case([&](moe::AddOp op) {
-          family(node, "", OpKind::kAdd, spaceOf(node, op.getSum()), {.n = columns(op.getSum())},
-                 {of(op.getA()), of(op.getB())}, {of(op.getSum())});
-        })
-        .Case([&](moe::ScaleOp op) {
-          family(node, "", OpKind::kScale, spaceOf(node, op.getScaled()),
-                 {.n = columns(op.getScaled()), .alpha = alphaOf(op.getAlpha())},
-                 {of(op.getValue()), of(op.getRowWeights())}, {of(op.getScaled())});
-        })
-        .Case([&](moe::QuantizeOp op) {
-          family(node, "", OpKind::kQuantize, spaceOf(node, op.getCodes()), {.n = columns(op.getCodes())},
-                 {of(op.getValue()), of(op.getColumnScale())}, {of(op.getCodes()), of(op.getScale())});
-        })
-        .Case([&](moe::GmmActivationOp op) {
-          family(
-              node, "", OpKind::kGmmActivation, spaceOf(node, op.getAct()),
-              withActivation(op, product(OpKind::kGmmActivation, op, columns(op.getAct()))),
-              {of(op.getRows()), of(op.getWeight()), of(op.getBias()), of(op.getRowScale()),
-               of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()), of(op.getWeightAmax())},
-              {of(op.getAct()), of(op.getGateUp())});
-        })
-        .Case([&](moe::GmmActivationGradOp op) {
-          family(node, "", OpKind::kGmmActivationGrad, spaceOf(node, op.getGateUpGrad()),
-                 withActivation(op, product(OpKind::kGmmActivationGrad, op,
-                                            columns(op.getGateUp()) / infoOf(op.getKind()).inputs)),
-                 {of(op.getRows()), of(op.getWeight()), of(op.getGateUp()), of(op.getRowWeights()),
-                  of(op.getRowScale()), of(op.getWeightScale()), of(op.getWeightZero()), of(op.getRowAmax()),
-                  of(op.getWeightAmax())},
-                 {of(op.getGateUpGrad()), of(op.getRowWeightGrad()), of(op.getWeightedAct())});
-        });
+    if (auto combine = llvm::dyn_cast<moe::CombineOp>(*node)) return addCombine(node, combine);
+    const std::optional<OpKind> kind = moe::opOf(node);
+    if (!kind) return;
+    const OpInfo& op = infoOf(*kind);
+    Tiling tiling = tilingOf(node, op);
+    const auto take = [&](std::span<const OperandInfo> operands) {
+      std::vector<BufferId> ids;
+      for (const OperandInfo& operand : operands) {
+        const Value value = moe::valueOf(node, operand.id);
+        ids.push_back(of(value));
+        if (value) setLength(tiling, operand, columns(value));
+      }
+      return ids;
+    };
+    std::vector<BufferId> reads = take(op.reads), writes = take(op.writes);
+    family(node, "", *kind, tiling, std::move(reads), std::move(writes));
   }
 
   // Lines about nodes with no core to run on; empty: there are none.
@@ -178,25 +113,25 @@ class EntryFormer {
     if (op.getScalars())
       scalars = buffers_.addTemp(entry_.getSymName(), buffers_.all()[returned.value].name + "_scalars",
                                  {pairs}, DType::kF32);
-    family(node, ".return", OpKind::kCombineReturn, SpaceKind::kReturns, {.n = hidden},
-           {of(op.getRows()), of(op.getScalars())}, {returned, scalars});
-    family(node, ".sum", OpKind::kCombineSum, SpaceKind::kTokens, {.n = hidden, .k = program_.topK},
+    family(node, ".return", OpKind::kCombineReturn, {.n = hidden}, {of(op.getRows()), of(op.getScalars())},
+           {returned, scalars});
+    family(node, ".sum", OpKind::kCombineSum, {.n = hidden, .k = program_.topK},
            {returned, of(op.getWeights()), scalars, of(op.getBias())},
            {of(op.getSum()), of(op.getTokenScalars())});
   }
 
-  void family(moe::NodeOp node, llvm::StringRef suffix, OpKind op, SpaceKind space, const Tiling& tiling,
+  void family(moe::NodeOp node, llvm::StringRef suffix, OpKind op, const Tiling& tiling,
               std::vector<BufferId> reads, std::vector<BufferId> writes) {
     Family family;
     family.name = (node.getNode() + suffix).str();
     family.source = sourceOf(node->getLoc());
     family.entry = EntryId{static_cast<uint32_t>(program_.entries.size() - 1)};
     family.op = op;
-    family.space = idOf(space);
     family.tiling = tiling;
     family.reads = std::move(reads);
     family.writes = std::move(writes);
     trimOperands(family);
+    family.space = idOf(spaceFor(family, spaceOf(node)));
     if (program_.cubeCores != 0) {
       family.core = infoOf(op).core;
       if (family.core == CoreKind::kUnified) refuse(family);
@@ -220,9 +155,9 @@ class EntryFormer {
 
   BufferId of(Value value) const { return buffers_.of(value); }
 
-  // Of what is computed row by row.
-  SpaceKind spaceOf(moe::NodeOp node, Value value) const {
-    if (isOfTokens(value)) return SpaceKind::kTokens;
+  // The space of what a node computes row by row.
+  SpaceKind spaceOf(moe::NodeOp node) const {
+    if (isOfTokens(node->getOperand(0))) return SpaceKind::kTokens;
     return isOfGroups(node, slotRows_) ? SpaceKind::kGroups : SpaceKind::kRows;
   }
 

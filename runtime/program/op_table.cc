@@ -57,48 +57,48 @@ constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4
 constexpr DType kI8Only[] = {DType::kI8};
 constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
 
-constexpr OperandInfo kFactor = gathered(operand(&Ops::a, "a", "Xk", kOfFactors));
+constexpr OperandInfo kFactor = gathered(operand(&Ops::a, "rows", "Xk", kOfFactors));
 constexpr OperandInfo weight(std::string_view shape) {
-  OperandInfo weight = operand(&Ops::b, "b", shape, kOfWeights);
+  OperandInfo weight = operand(&Ops::b, "weight", shape, kOfWeights);
   weight.isFactor = weight.isWeight = true;
   return weight;
 }
 constexpr OperandInfo bias(std::string_view shape) { return optional(operand(&Ops::bias, "bias", shape)); }
-constexpr OperandInfo kRowScale = scaleFor(&Ops::a, operand(&Ops::scaleA, "row scale", "X", kOfRowScales));
-constexpr OperandInfo kWeightScale = scaleFor(&Ops::b, operand(&Ops::scaleB, "weight scale", "", kF32Only));
+constexpr OperandInfo kRowScale = scaleFor(&Ops::a, operand(&Ops::scaleA, "row_scale", "X", kOfRowScales));
+constexpr OperandInfo kWeightScale = scaleFor(&Ops::b, operand(&Ops::scaleB, "weight_scale", "", kF32Only));
 constexpr OperandInfo weightZero() {
-  OperandInfo zero = scaleFor(&Ops::b, operand(&Ops::zeroB, "weight zero", "", kF32Only));
+  OperandInfo zero = scaleFor(&Ops::b, operand(&Ops::zeroB, "weight_zero", "", kF32Only));
   zero.isZero = true;
   return zero;
 }
 constexpr OperandInfo kWeightZero = weightZero();
-constexpr OperandInfo kRowAmax = amax("row amax", &Ops::a);
-constexpr OperandInfo kWeightAmax = amax("weight amax", &Ops::b);
-constexpr OperandInfo kRowWeights = scalars(&Ops::rowWeights, "row weights", "X");
-constexpr OperandInfo kRowFactors = scalars(&Ops::rowWeights, "row scale", "X");
+constexpr OperandInfo kRowAmax = amax("row_amax", &Ops::a);
+constexpr OperandInfo kWeightAmax = amax("weight_amax", &Ops::b);
+constexpr OperandInfo kRowWeights = scalars(&Ops::rowWeights, "row_weights", "X");
+constexpr OperandInfo kRowFactors = scalars(&Ops::rowWeights, "row_scale", "X");
 constexpr OperandInfo kBlockScales = optional(operand(&Ops::codeScales, "scales", "Xs"));
-constexpr OperandInfo kEndScales = optional(operand(&Ops::endScales, "end scales", "Ec"));
+constexpr OperandInfo kEndScales = optional(operand(&Ops::endScales, "end_scales", "Ec"));
 
 constexpr OperandInfo kDispatchReads[] = {
     optional(operand(&Ops::tokens, "tokens", "Tn", kMoved)), scalars(&Ops::weights, "weights", "TK"),
     scaleFor(&Ops::tokens, operand(&Ops::tokenScales, "scales", "T", kOfRowScales))};
 constexpr OperandInfo kDispatchWrites[] = {
     optional(operand(&Ops::rows, "rows", "Rn", kMoved), &Ops::tokens),
-    scalars(&Ops::rowWeights, "row weights", "R", &Ops::weights),
-    scaleFor(&Ops::rows, operand(&Ops::rowScales, "row scales", "R", kOfRowScales), &Ops::tokenScales)};
+    scalars(&Ops::rowWeights, "row_weights", "R", &Ops::weights),
+    scaleFor(&Ops::rows, operand(&Ops::rowScales, "row_scales", "R", kOfRowScales), &Ops::tokenScales)};
 
 constexpr OperandInfo kGmmReads[] = {kFactor,      weight("Ekn"), bias("En"), kRowScale,
                                      kWeightScale, kWeightZero,   kRowAmax,   kWeightAmax};
-constexpr OperandInfo kGmmWrites[] = {operand(&Ops::c, "c", "Xn")};
+constexpr OperandInfo kGmmWrites[] = {operand(&Ops::c, "product", "Xn")};
 
 constexpr OperandInfo kWeightGradReads[] = {gathered(operand(&Ops::a, "a", "Xm", kOfRowFactors)),
                                             gathered(operand(&Ops::b, "b", "Xn", kOfRowFactors)),
                                             kRowFactors,
-                                            amax("a amax", &Ops::a),
-                                            amax("b amax", &Ops::b),
+                                            amax("a_amax", &Ops::a),
+                                            amax("b_amax", &Ops::b),
                                             kBlockScales,
                                             kEndScales};
-constexpr OperandInfo kWeightGradWrites[] = {operand(&Ops::c, "c", "Emn", kOfGradients)};
+constexpr OperandInfo kWeightGradWrites[] = {operand(&Ops::c, "grad", "Emn", kOfGradients)};
 
 constexpr OperandInfo kActivationReads[] = {operand(&Ops::gateUp, "gate_up", "Xi")};
 constexpr OperandInfo kActivationWrites[] = {operand(&Ops::act, "act", "Xn")};
@@ -106,26 +106,27 @@ constexpr OperandInfo kActivationWrites[] = {operand(&Ops::act, "act", "Xn")};
 constexpr OperandInfo kActivationGradReads[] = {operand(&Ops::actGrad, "act_grad", "Xn"),
                                                 operand(&Ops::gateUp, "gate_up", "Xi"), kRowWeights};
 constexpr OperandInfo kActivationGradWrites[] = {operand(&Ops::gateUpGrad, "gate_up_grad", "Xi"),
-                                                 scalars(&Ops::rowWeightGrad, "row weight grad", "X"),
-                                                 optional(operand(&Ops::weightedAct, "weighted act", "Xn"))};
+                                                 scalars(&Ops::rowWeightGrad, "row_weight_grad", "X"),
+                                                 optional(operand(&Ops::weightedAct, "weighted_act", "Xn"))};
 
 constexpr OperandInfo kCombineReturnReads[] = {operand(&Ops::rows, "rows", "Rn", kOfRows),
-                                               scalars(&Ops::rowScalars, "row scalars", "R")};
+                                               scalars(&Ops::rowScalars, "row_scalars", "R")};
 constexpr OperandInfo kCombineReturnWrites[] = {
     operand(&Ops::returned, "returned", "Pn", kOfRows),
-    scalars(&Ops::returnedScalars, "returned scalars", "P", &Ops::rowScalars)};
+    scalars(&Ops::returnedScalars, "returned_scalars", "P", &Ops::rowScalars)};
 
 constexpr OperandInfo kCombineSumReads[] = {orRows(operand(&Ops::returned, "returned", "Pn", kOfRows)),
                                             scalars(&Ops::weights, "weights", "TK"),
-                                            orRows(scalars(&Ops::returnedScalars, "returned scalars", "P")),
+                                            orRows(scalars(&Ops::returnedScalars, "returned_scalars", "P")),
                                             optional(operand(&Ops::bias, "bias", "n", kOfRows))};
 constexpr OperandInfo kCombineSumWrites[] = {
     operand(&Ops::tokens, "tokens", "Tn", kOfRows),
-    scalars(&Ops::tokenScalars, "token scalars", "TK", &Ops::returnedScalars)};
+    scalars(&Ops::tokenScalars, "token_scalars", "TK", &Ops::returnedScalars)};
 
 constexpr OperandInfo kAddReads[] = {operand(&Ops::a, "a", "Xn"), operand(&Ops::b, "b", "Xn")};
-constexpr OperandInfo kScaleReads[] = {operand(&Ops::a, "a", "Xn", kOfRows), kRowWeights};
-constexpr OperandInfo kScaleWrites[] = {operand(&Ops::c, "c", "Xn", kOfRows)};
+constexpr OperandInfo kAddWrites[] = {operand(&Ops::c, "sum", "Xn")};
+constexpr OperandInfo kScaleReads[] = {operand(&Ops::a, "value", "Xn", kOfRows), kRowWeights};
+constexpr OperandInfo kScaleWrites[] = {operand(&Ops::c, "scaled", "Xn", kOfRows)};
 
 constexpr OperandInfo kGmmActivationReads[] = {kFactor,      weight("Eki"), bias("Ei"), kRowScale,
                                                kWeightScale, kWeightZero,   kRowAmax,   kWeightAmax};
@@ -138,22 +139,27 @@ constexpr OperandInfo kGmmActivationGradReads[] = {
     kWeightZero, kRowAmax,      kWeightAmax};
 
 constexpr OperandInfo kColumnSumReads[] = {operand(&Ops::a, "a", "Xn"), kRowFactors};
-constexpr OperandInfo kColumnSumWrites[] = {operand(&Ops::c, "c", "En", kOfGradients)};
+constexpr OperandInfo kColumnSumWrites[] = {operand(&Ops::c, "sums", "En", kOfGradients)};
 
 constexpr OperandInfo kRowDotReads[] = {operand(&Ops::a, "a", "Xn"), operand(&Ops::b, "b", "En"),
                                         scalars(&Ops::addend, "addend", "X")};
-constexpr OperandInfo kRowDotWrites[] = {operand(&Ops::c, "c", "X", kF32Only)};
+constexpr OperandInfo kRowDotWrites[] = {operand(&Ops::c, "dots", "X", kF32Only)};
 
-constexpr OperandInfo kQuantizeReads[] = {operand(&Ops::a, "a", "Xn"),
-                                          optional(operand(&Ops::columnScale, "column scale", "", kF32Only))};
+constexpr OperandInfo columnScale() {
+  OperandInfo scale = optional(operand(&Ops::columnScale, "column_scale", "E1n", kF32Only));
+  scale.mayTurn = true;
+  return scale;
+}
+constexpr OperandInfo kQuantizeReads[] = {operand(&Ops::a, "value", "Xn"), columnScale()};
 constexpr OperandInfo kQuantizeWrites[] = {operand(&Ops::codes, "codes", "Xn", kI8Only),
                                            operand(&Ops::codeScales, "scale", "X", kF32Only)};
 
 constexpr OperandInfo kAmaxReads[] = {operand(&Ops::a, "a", "Xn")};
 constexpr OperandInfo kAmaxWrites[] = {operand(&Ops::amax, "amax", "E1", kF32Only)};
 
-constexpr OperandInfo kEncodeReads[] = {operand(&Ops::a, "a", "Xn", kOfRowFactors), amax("amax", &Ops::a),
-                                        scaleFor(&Ops::a, operand(&Ops::scaleA, "scale", "X", kOfRowScales))};
+constexpr OperandInfo kEncodeReads[] = {
+    operand(&Ops::a, "value", "Xn", kOfRowFactors), amax("amax", &Ops::a),
+    scaleFor(&Ops::a, operand(&Ops::scaleA, "value_scale", "X", kOfRowScales))};
 constexpr OperandInfo kEncodeWrites[] = {operand(&Ops::codes, "codes", "Xn", kE4m3Only), kBlockScales,
                                          kEndScales};
 
@@ -174,7 +180,7 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
      kCombineReturnWrites},
     {CoreKind::kVector, Domain::kTokens, Cut::kWhole, VectorWork::kWeightedSum, 0, 0, kCombineSumReads,
      kCombineSumWrites},
-    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kAdd, 0, 0, kAddReads, kGmmWrites},
+    {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kAdd, 0, 0, kAddReads, kAddWrites},
     {CoreKind::kVector, Domain::kRows, Cut::kWhole, VectorWork::kScale, 0, 0, kScaleReads, kScaleWrites},
     {CoreKind::kUnified, Domain::kRows, Cut::kColumns, VectorWork::kActivation, 4, 0, kGmmActivationReads,
      kGmmActivationWrites},

@@ -67,7 +67,7 @@ enum class VectorWork : uint8_t {
 inline constexpr DType kBf16Only[] = {DType::kBF16};
 struct OperandInfo {
   OperandName id = nullptr;
-  std::string_view name;  // in messages
+  std::string_view name;  // in graphs and messages
   std::string_view shape;
   // The types that are allowed; messages name the first. All operands of a family for which there are several
   // have the same one, except factors of products: a has codes only if b has, and its kernels must exist.
@@ -76,6 +76,7 @@ struct OperandInfo {
   OperandName with = nullptr;  // of a result: it is present exactly if this operand, which is read, is
   bool isFactor = false;
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
+  bool mayTurn = false;   // the last two dimensions may be swapped
   // Of a scale: it is present exactly if this operand has codes; but codes of a weight need none where a has
   // codes, too.
   // A scale of rows or tokens has one number per row of codes I8, and of codes of 8-bit floats one, BF16, for

@@ -85,12 +85,15 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
     const int64_t codes = codesPerElement(type);
     shape.back().size = shape.back().size % codes == 0 ? shape.back().size / codes : -1;
   }
-  if (buffer.type != type || buffer.shape != shape) {
+  std::vector<Dim> turned = shape;
+  if (operand.mayTurn) std::swap(turned.back(), turned.end()[-2]);
+  if (buffer.type != type || (buffer.shape != shape && buffer.shape != turned)) {
     const bool countsInputs = operand.shape.ends_with('i');
     const ActivationKind kind = family.tiling.activation;
     return fail(
-        "{}: operand '{}' is buffer '{}' {}, expected {}{}", where, operand.name, buffer.name,
+        "{}: operand '{}' is buffer '{}' {}, expected {}{}{}", where, operand.name, buffer.name,
         shapeText(buffer.type, buffer.shape), shapeText(type, shape),
+        turned != shape ? " or " + shapeText(type, turned) : "",
         countsInputs ? fmt::format(", for {} inputs of {}", infoOf(kind).inputs, text::word(kind)) : "");
   }
   return checkGaps(program, buffer, operand, where);
@@ -188,7 +191,7 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
   }
   if (!op.isSum()) return {};
   if ((t.flags & kScalesA) != 0 && !(ids.rowWeights && roundsFactors(t)))
-    return fail("{} scales 'a', but {}", where, ids.rowWeights ? "rounds no factor" : "has no 'row scale'");
+    return fail("{} scales 'a', but {}", where, ids.rowWeights ? "rounds no factor" : "has no 'row_scale'");
   const OperandName coded = codedFactor(program, family);
   const Rounding rounding = roundingOf(t, coded);
   const std::string_view name = coded != nullptr ? op.find(coded)->name : "";
@@ -270,28 +273,13 @@ Status checkZeros(const TaskProgram& program, const Family& family, const std::s
   if (!ids.zeroB) return {};
   const Buffer &zeros = program.at(ids.zeroB), &codes = program.at(ids.b);
   if (codesPerElement(codes.type) == 1)
-    return fail("{} has a 'weight zero', but operand 'b' is buffer '{}' of type {}, expected U8", where,
+    return fail("{} has a 'weight_zero', but operand 'weight' is buffer '{}' of type {}, expected U8", where,
                 codes.name, dtypeName(codes.type));
-  if (!ids.scaleB) return fail("{} has a 'weight zero' without a 'weight scale'", where);
+  if (!ids.scaleB) return fail("{} has a 'weight_zero' without a 'weight_scale'", where);
   const Buffer& scale = program.at(ids.scaleB);
   if (zeros.shape == scale.shape) return {};
-  return fail("{}: operand 'weight zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
+  return fail("{}: operand 'weight_zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
               shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
-}
-
-// What columns are multiplied by before they are quantised has a number for each column of each expert: it
-// lies as the scale of a weight does that has these as the columns of a product, transposed or not.
-Status checkColumnScale(const TaskProgram& program, const Family& family, const std::string& where) {
-  const BufferId id = findBuffer(family, &Operands::columnScale);
-  if (!id) return {};
-  const Buffer& scale = program.at(id);
-  const std::vector<Dim> shape = shapeOf({.shape = "E1n"}, program, family);
-  std::vector<Dim> turned = shape;
-  std::swap(turned.back(), turned.end()[-2]);
-  if (scale.shape == shape || scale.shape == turned) return {};
-  return fail("{}: operand 'column scale' is buffer '{}' {}, expected {} or {}", where, scale.name,
-              shapeText(scale.type, scale.shape), shapeText(DType::kF32, shape),
-              shapeText(DType::kF32, turned));
 }
 
 // Codes have a scale, and nothing else has: rows one per row, a weight one per block. A weight that rows of
@@ -326,7 +314,6 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }
   if (Status status = checkRowsOfCodes(program, family, where); !status) return status;
-  if (Status status = checkColumnScale(program, family, where); !status) return status;
   if (Status status = checkPairs(program, family, where); !status) return status;
   return checkZeros(program, family, where);
 }

@@ -156,7 +156,7 @@ TEST_CASE("codes that do not fit what reads them are refused") {
   const auto ofEncode = [](const auto& change) { return refusal("act_encode", change); };
   CHECK(ofGrad([](TaskProgram&, Family&) {}) == "accepted");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.reads.resize(6); }) ==
-        grad + " has no 'end scales', but operand 'a' has codes of rounding mx_e4m3");
+        grad + " has no 'end_scales', but operand 'a' has codes of rounding mx_e4m3");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kNone; }) ==
         grad + ": factor 'a' has codes, but is rounded to none, expected E4M3, not in squares");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE5m2; }) ==
@@ -168,7 +168,7 @@ TEST_CASE("codes that do not fit what reads them are refused") {
           std::swap(placeOf(f, &Operands::codeScales), placeOf(f, &Operands::endScales));
         }).find(grad + ": operand 'scales' is") == 0);
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.flags |= 2; }) ==
-        grad + " scales 'a', but has no 'row scale'");
+        grad + " scales 'a', but has no 'row_scale'");
   CHECK(refusal("down_weight_grad", [](TaskProgram&, Family& f) { f.tiling.flags |= 2; }) ==
         "family 'down_weight_grad' of entry 'backward': factor 'a' has codes, but is multiplied by the row "
         "scale");
@@ -228,9 +228,9 @@ TEST_CASE("codes by an amax that do not fit are refused") {
   const auto ofEncode = [](const auto& change) { return refusal("act_encode", change, "fp8"); };
   CHECK(ofEncode([](TaskProgram&, Family&) {}) == "accepted");
   CHECK(ofGrad([](TaskProgram&, Family& f) { placeOf(f, &Operands::amaxA) = {}; }) ==
-        grad + ": factor 'a' is rounded to e4m3 with no 'a amax', expected one");
+        grad + ": factor 'a' is rounded to e4m3 with no 'a_amax', expected one");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3; }) ==
-        grad + ": factor 'a' is rounded to mx_e4m3 with a 'a amax', expected none");
+        grad + ": factor 'a' is rounded to mx_e4m3 with a 'a_amax', expected none");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.reads.resize(1); }) ==
         encode + ": factor 'a' is rounded to e4m3 with no 'amax', expected one");
   CHECK(ofEncode([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3; }) ==

@@ -9,7 +9,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %rows = moe.dispatch "d"(%x, %r) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %s = moe.input "s" : !moe.tensor<2 x 2 x 32 x f32>
-    // expected-error@+1 {{node 'q': column scale is [2 x 2 x 32 x f32], expected [E x 1 x N x f32] with E = 2 (experts / ranks), N = 32 (value)}}
+    // expected-error@+1 {{node 'q': column_scale is [2 x 2 x 32 x f32], expected [E x 1 x N x f32] with E = 2 (experts / ranks), N = 32 (value)}}
     %q, %qs = moe.quantize "q"(%rows) column_scale(%s) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<2 x 2 x 32 x f32>) -> (!moe.tensor<R x 32 x i8>, !moe.tensor<R x f32>)
   }
 }
@@ -25,7 +25,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %s = moe.input "s" : !moe.tensor<32 x 1 x f32>
     %q, %qs = moe.quantize "q"(%x) column_scale(%s) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 1 x f32>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
     %t = moe.input "t" : !moe.tensor<24 x 1 x f32>
-    // expected-error@+1 {{node 'p': column scale is [24 x 1 x f32], expected [N x 1 x f32] with N = 32 (value)}}
+    // expected-error@+1 {{node 'p': column_scale is [24 x 1 x f32], expected [N x 1 x f32] with N = 32 (value)}}
     %p, %ps = moe.quantize "p"(%x) column_scale(%t) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<24 x 1 x f32>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
   }
 }

@@ -156,10 +156,9 @@ TEST_CASE("types and shapes of tensors are checked") {
 
 TEST_CASE("ops and their operands are checked") {
   expectError("\"op\": \"route\"", "\"op\": \"rout\"", "\"rout\"",
-              "node 'route' has an unknown op 'rout', expected route, dispatch, dispatch_codes, gmm, "
-              "gmm_weight_grad, amax, "
-              "encode, column_sum, "
-              "row_dot, activation, activation_grad, combine, add, scale, quantize");
+              "node 'route' has an unknown op 'rout', expected route, dispatch, dispatch_codes, "
+              "combine, gmm, gmm_weight_grad, activation, activation_grad, add, scale, column_sum, row_dot, "
+              "quantize, amax, encode");
   expectError(
       "{\"expert_ids\": \"ids\"}", "{\"ids\": \"ids\"}", "\"ids\": \"ids\"}",
       "unknown 'ids' in the inputs of node 'route', expected expert_ids (optional), placement (optional)");

@@ -83,7 +83,7 @@ TEST_CASE("what an activation without a gate reads is shared by its columns") {
     bufferOf(program, "gate_up_weight").sharding = S::kGateUpColumns;
     bufferOf(program, "gate_up").sharding = S::kGateUpColumns;
     CHECK_THAT(refusal(program),
-               Contains(fused ? "'up_proj' of entry 'forward': b is 'gate_up_weight', "
+               Contains(fused ? "'up_proj' of entry 'forward': weight is 'gate_up_weight', "
                                 "gate_up_columns at each of 2 ranks, expected columns or whole"
                               : "'swiglu' of entry 'forward': gate_up is 'gate_up', "
                                 "gate_up_columns at each of 2 ranks as node 'up_proj' writes "

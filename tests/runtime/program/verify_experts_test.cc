@@ -68,7 +68,7 @@ TEST_CASE("the expert axis is E where ranks own different numbers of experts, an
   };
   CHECK(
       withAxis(5, {Extent::kFixed, 3}) ==
-      "family 'down_proj' of entry 'forward': operand 'b' is buffer 'down_weight' BF16 [3, 24, 32], expected "
+      "family 'down_proj' of entry 'forward': operand 'weight' is buffer 'down_weight' BF16 [3, 24, 32], expected "
       "BF16 [E, 24, 32]");
   CHECK(withAxis(4, {Extent::kExperts, 0}) ==
         "buffer 'down_weight': dimension 0 is the experts of a rank, but all have 2, expected that number");

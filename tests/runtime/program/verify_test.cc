@@ -377,7 +377,7 @@ TEST_CASE("a weight gradient accumulates into an output only") {
 
 TEST_CASE("scalars lie without gaps") {
   CHECK(refusal([](TaskProgram& p) { named(p.regions, "row_weights").stride = 8; }) ==
-        "family 'dispatch' of entry 'backward': operand 'row weights' is buffer 'row_weights' in region "
+        "family 'dispatch' of entry 'backward': operand 'row_weights' is buffer 'row_weights' in region "
         "'row_weights' of stride 8, expected 4: no gaps");
   CHECK(refusal([](TaskProgram& p) { named(p.regions, "returned_scalars").stride = 64; }).find("no gaps") !=
         std::string::npos);
@@ -405,7 +405,7 @@ TEST_CASE("rows that are moved or summed are of bf16 or float32, all of one type
         std::string::npos);
   // a product reads the rows
   CHECK(with({"x", "rows_x"}, DType::kF32) ==
-        "family 'up_proj' of entry 'forward': operand 'a' is buffer 'rows_x' F32 [R, 32], expected BF16 [R, "
+        "family 'up_proj' of entry 'forward': operand 'rows' is buffer 'rows_x' F32 [R, 32], expected BF16 [R, "
         "32]");
 }
 
@@ -490,12 +490,12 @@ TEST_CASE("roundings of factors are those of blocks that the factors have") {
       "family 'down_proj' of entry 'forward': factor 'b' is rounded to mx_e4m3, but the sum has 24 numbers, "
       "expected a multiple of 32");
   CHECK(rounds("up_proj", 0, Rounding::kE4m3, Rounding::kNone) ==
-        up + "factor 'a' is rounded to e4m3 with no 'row amax', expected one");
+        up + "factor 'a' is rounded to e4m3 with no 'row_amax', expected one");
   CHECK(refusal([](TaskProgram& p) {
           Family& f = p.families[familyOf(p, 0, "up_proj").value];
           placeOf(f, &Operands::amaxB) = {static_cast<uint32_t>(p.buffers.size())};
           p.buffers.push_back({"amax", DType::kF32, {p.expertDim(), {Extent::kFixed, 1}}, Role::kInput, {}});
-        }) == up + "factor 'b' is rounded to none with a 'weight amax', expected none");
+        }) == up + "factor 'b' is rounded to none with a 'weight_amax', expected none");
   CHECK(
       rounds("swiglu", 0, Rounding::kMxE4m3, Rounding::kNone) ==
       "family 'swiglu' of entry 'forward': factor 'a' is rounded to mx_e4m3, but this op does not multiply");

@@ -1,0 +1,21 @@
+// The operands and results of a node as its op has them in a program (runtime/program/op_table.h).
+#pragma once
+
+#include <optional>
+
+#include "compiler/dialect/moe.h"
+#include "runtime/program/op_table.h"
+
+namespace sluice::moe {
+
+// The op of a program that the node becomes; none: a route, or a combine, which becomes two.
+std::optional<OpKind> opOf(mlir::Operation* node);
+
+// All operands, and all results, in the order of moe.td; null where one is absent before the last.
+llvm::SmallVector<mlir::Value> operandsOf(mlir::Operation* node);
+llvm::SmallVector<mlir::Value> resultsOf(mlir::Operation* node);
+
+// What a node that becomes one op reads or gives under a name of that op; null if it is absent.
+mlir::Value valueOf(mlir::Operation* node, OperandName operand);
+
+}  // namespace sluice::moe
