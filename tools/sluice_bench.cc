@@ -12,8 +12,8 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/target/target.h"
+#include "runtime/api/make_device.h"
 #include "runtime/base/processor.h"
-#include "runtime/gpu/cuda/cuda_device.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/bench_gpu.h"
 #include "tools/bench/compile_gpu.h"

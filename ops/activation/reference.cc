@@ -1,6 +1,6 @@
 #include "ops/activation/reference.h"
 
-#include "ops/abi/activation.h"
+#include "runtime/abi/activation.h"
 
 namespace sluice::ops {
 

@@ -1,7 +1,7 @@
 // What the activations mean, in double and plain loops.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/activation_point.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -1,7 +1,7 @@
 // What the sum of two matrices means, in double and plain loops.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

@@ -14,10 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/abi/kernels.h"
 #include "ops/bench/one_thread.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/seconds.h"
 #include "runtime/base/threads.h"

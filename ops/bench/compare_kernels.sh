@@ -20,8 +20,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 libraries=()
 for tree in "${trees[@]}"; do
-  cmp -s ops/abi/kernels.h "$tree/ops/abi/kernels.h" ||
-    { echo "compare_kernels: error: $tree: expected the ops/abi/kernels.h of this tree" >&2; exit 1; }
+  cmp -s runtime/abi/kernels.h "$tree/runtime/abi/kernels.h" ||
+    { echo "compare_kernels: error: $tree: expected the runtime/abi/kernels.h of this tree" >&2; exit 1; }
   (cd "$tree" && bazel build "//ops:$isa" >&2)
   libraries+=("$folder/${#libraries[@]}-$(basename "$(realpath "$tree")").so")
   g++ -shared -Wl,--whole-archive "$tree/bazel-bin/ops/lib$isa.a" -Wl,--no-whole-archive -o "${libraries[-1]}"

@@ -8,7 +8,7 @@
 #include <random>
 #include <span>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/seconds.h"
 
 namespace sluice::ops {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

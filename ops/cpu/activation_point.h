@@ -1,10 +1,10 @@
-// The activations over any Vector (vector_*.h, and a float on GPUs): the formulas of ops/abi/activation.h in
-// fp32. Internal linkage: see blocked_product.h.
+// The activations over any Vector (vector_*.h, and a float on GPUs): the formulas of runtime/abi/activation.h
+// in fp32. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <type_traits>
 
-#include "ops/abi/device.h"
+#include "runtime/abi/device.h"
 #include "runtime/base/activation_info.h"
 
 namespace sluice::ops {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/rounding.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

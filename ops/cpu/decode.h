@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/nibbles.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

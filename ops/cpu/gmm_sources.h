@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/code_scales.h"
@@ -13,6 +12,7 @@
 #include "ops/cpu/pack_parts.h"
 #include "ops/cpu/result_rows.h"
 #include "ops/cpu/rounding.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

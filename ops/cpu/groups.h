@@ -14,11 +14,11 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/flush_subnormals.h"
 #include "ops/cpu/nibbles.h"
 #include "ops/cpu/result_rows.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -5,7 +5,7 @@
 // avx512_other_width (halves_avx512.h).
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

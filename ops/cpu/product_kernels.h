@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/few_rows.h"
 #include "ops/cpu/flush_subnormals.h"
@@ -19,6 +18,7 @@
 #include "ops/cpu/stream.h"
 #include "ops/cpu/transposed_rows.h"
 #include "ops/cpu/weight_grad_sources.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -9,6 +9,7 @@
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/nibbles.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/cpu_features.h"
 #include "ops/cpu/kernel_functions.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -14,10 +14,10 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/result_rows.h"
 #include "ops/cpu/square.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

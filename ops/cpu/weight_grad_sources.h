@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/code_scales.h"
@@ -12,6 +11,7 @@
 #include "ops/cpu/result_rows.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/stream.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -1,7 +1,7 @@
 // What the gather of rows means, byte by byte.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

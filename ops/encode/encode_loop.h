@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/code_scales.h"
 #include "ops/cpu/flush_subnormals.h"
 #include "ops/cpu/rounding.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
-#include "ops/gpu/product_plan.h"
 #include "ops/gpu/scalar.h"
 #include "ops/gpu/stage_rows.h"
+#include "runtime/abi/gpu/product_plan.h"
 
 namespace sluice::gpu {
 

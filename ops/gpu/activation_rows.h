@@ -3,8 +3,8 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/row_numbers.h"
-#include "ops/gpu/row_plan.h"
 #include "ops/gpu/scalar.h"
+#include "runtime/abi/gpu/row_plan.h"
 
 namespace sluice::gpu {
 

@@ -11,7 +11,6 @@
 #pragma once
 
 #include "ops/gpu/activation.h"
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/copy_rows.h"
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
@@ -19,6 +18,7 @@
 #include "ops/gpu/row_work.h"
 #include "ops/gpu/task_record.h"
 #include "ops/gpu/weight_grad.h"
+#include "runtime/abi/gpu/chain_plan.h"
 
 namespace sluice::gpu {
 

@@ -4,8 +4,8 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/row_numbers.h"
-#include "ops/gpu/row_plan.h"
 #include "ops/gpu/stage_rows.h"
+#include "runtime/abi/gpu/row_plan.h"
 
 namespace sluice::gpu {
 

@@ -4,8 +4,8 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/row_index.h"
-#include "ops/gpu/row_plan.h"
 #include "ops/gpu/row_walk.h"
+#include "runtime/abi/gpu/row_plan.h"
 
 namespace sluice::gpu {
 

@@ -13,8 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/abi/device.h"
-#include "ops/gpu/tensor_map.h"
+#include "runtime/abi/device.h"
+#include "runtime/abi/gpu/tensor_map.h"
 
 // An array stays in registers only where every index is a constant. Long loops stay loops, because code is
 // read through small caches.

@@ -5,10 +5,10 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/part.h"
-#include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/row_index.h"
 #include "ops/gpu/task_record.h"
+#include "runtime/abi/gpu/product_plan.h"
 
 namespace sluice::gpu {
 

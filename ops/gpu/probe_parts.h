@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/gpu/hw.h"
-#include "ops/gpu/probe_launch.h"
+#include "runtime/abi/gpu/probe_launch.h"
 
 namespace sluice::gpu::probes {
 

@@ -1,8 +1,8 @@
 // The probes for sm_90a, and their launch.
 #include <cuda_runtime_api.h>
 
-#include "ops/gpu/probe_launch.h"
 #include "ops/gpu/probes.h"
+#include "runtime/abi/gpu/probe_launch.h"
 
 namespace sluice::gpu {
 namespace {

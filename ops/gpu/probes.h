@@ -1,10 +1,10 @@
-// The kernels of probes (ops/gpu/probe_launch.h).
+// The kernels of probes (runtime/abi/gpu/probe_launch.h).
 #pragma once
 
 #include "ops/gpu/hw.h"
-#include "ops/gpu/probe_launch.h"
 #include "ops/gpu/probe_parts.h"
 #include "ops/gpu/timed_probes.h"
+#include "runtime/abi/gpu/probe_launch.h"
 
 namespace sluice::gpu::probes {
 

@@ -10,10 +10,10 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/load_box.h"
-#include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/scalar.h"
 #include "ops/gpu/stage_rows.h"
+#include "runtime/abi/gpu/product_plan.h"
 #include "runtime/base/activation_info.h"
 
 namespace sluice::gpu {

@@ -6,8 +6,8 @@
 // after the kernel was aborted.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
+#include "runtime/abi/gpu/chain_plan.h"
 
 namespace sluice::gpu {
 

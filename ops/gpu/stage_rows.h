@@ -7,8 +7,8 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/part.h"
-#include "ops/gpu/product_plan.h"
 #include "ops/gpu/task_record.h"
+#include "runtime/abi/gpu/product_plan.h"
 
 namespace sluice::gpu {
 

@@ -5,8 +5,8 @@
 // multiply, so it brings all that they need.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/hw.h"
+#include "runtime/abi/gpu/chain_plan.h"
 
 namespace sluice::gpu {
 

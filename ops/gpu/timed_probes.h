@@ -4,8 +4,8 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/part.h"
-#include "ops/gpu/probe_launch.h"
 #include "ops/gpu/probe_parts.h"
+#include "runtime/abi/gpu/probe_launch.h"
 
 namespace sluice::gpu::probes {
 

@@ -11,9 +11,9 @@
 
 #include "ops/gpu/hw.h"
 #include "ops/gpu/product.h"
-#include "ops/gpu/product_plan.h"
 #include "ops/gpu/ring.h"
 #include "ops/gpu/stage_rows.h"
+#include "runtime/abi/gpu/product_plan.h"
 
 namespace sluice::gpu {
 

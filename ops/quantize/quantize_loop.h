@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "ops/abi/kernels.h"
 #include "ops/cpu/bits.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 namespace {

@@ -1,7 +1,7 @@
 // What quantisation of rows means, one number at a time.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

@@ -1,7 +1,7 @@
 // What a matrix times a number, or one per row, means, in double and plain loops.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

@@ -7,9 +7,9 @@
 #include "ops/torch/errors.h"
 #include "ops/torch/framework_threads.h"
 #include "ops/torch/tensors.h"
+#include "runtime/api/make_device.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
-#include "runtime/gpu/cuda/cuda_device.h"
 
 namespace sluice {
 namespace {
@@ -41,7 +41,7 @@ Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeo
     : timeoutSeconds_(timeoutSeconds),
       device_(device == "cuda" ? "cuda:0" : device),
       transport_(std::move(transport)) {
-  DeviceMaker maker = valueOf(findDevice(device, 1));
+  DeviceMaker maker = valueOf(makeDevice(device, 1));
   const StepGuard guard(device_);
   workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads),
                                                        .pin = true,

@@ -1,8 +1,8 @@
 // Transports and workspaces of the C interface.
 #include "runtime/api/c_handles.h"
+#include "runtime/api/make_device.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/base/clock.h"
-#include "runtime/gpu/cuda/cuda_device.h"
 
 namespace sluice::capi {
 namespace {
@@ -55,7 +55,7 @@ Outcome findDevice(const char* name, const Transport& transport, DeviceMaker& de
   if (std::string_view(name) != "cpu" && transport.size() > 1)
     return failed(
         {fmt::format("device '{}': found {} ranks, expected a rank alone", name, transport.size())});
-  auto made = sluice::findDevice(name, 1);
+  auto made = sluice::makeDevice(name, 1);
   if (!made) return failed(made.error());
   device = std::move(*made);
   return {};

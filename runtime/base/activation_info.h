@@ -1,5 +1,5 @@
 // The table of activations: the facts of each, for kernels, verification, compilation and reports. Their
-// formulas: ops/abi/activation.h.
+// formulas: runtime/abi/activation.h.
 //
 // Constant table and pure functions.
 #pragma once

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/comm/reservation.h"
 #include "runtime/cpu/call_product.h"
 #include "runtime/cpu/cpu_executor.h"

@@ -1,7 +1,7 @@
 // CpuStep: a step, with the kernels and packed weights that CPU threads add to it.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/exec/step.h"
 
 namespace sluice {

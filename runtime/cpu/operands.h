@@ -2,7 +2,7 @@
 // that only these kernels have.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/rounding.h"
 #include "runtime/exec/operands.h"
 #include "runtime/program/op_table.h"

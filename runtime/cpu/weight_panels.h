@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/comm/reservation.h"
 #include "runtime/exec/device.h"
 

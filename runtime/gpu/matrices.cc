@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/gpu/make_matrix.h"
+#include "runtime/abi/gpu/make_matrix.h"
 
 namespace sluice {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "runtime/exec/lane_cursor.h"
 
 namespace sluice {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/words.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "tests/gpu/chain_run.h"
 
 namespace sluice::gpu {

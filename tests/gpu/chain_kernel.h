@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "ops/gpu/chain_plan.h"
 #include "ops/gpu/model/launch.h"
+#include "runtime/abi/gpu/chain_plan.h"
 
 namespace sluice::gpu {
 

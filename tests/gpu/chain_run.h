@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "runtime/gpu/gpu_backend.h"
 #include "tests/gpu/device_copy.h"
 

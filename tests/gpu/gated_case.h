@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "runtime/base/activation_info.h"
 #include "tests/gpu/chain_run.h"
 

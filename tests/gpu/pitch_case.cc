@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "tests/gpu/chain_run.h"
 #include "tests/gpu/run_on_model.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gpu/row_plan.h"
+#include "runtime/abi/gpu/row_plan.h"
 #include "tests/gpu/chain_run.h"
 #include "tests/gpu/host_rows.h"
 #include "tests/gpu/row_work_reference.h"

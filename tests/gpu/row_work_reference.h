@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gpu/row_plan.h"
+#include "runtime/abi/gpu/row_plan.h"
 #include "runtime/base/enums.h"
 #include "tests/gpu/host_rows.h"
 

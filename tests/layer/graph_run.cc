@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/op_table.h"
 #include "tools/evaluate/output_errors.h"

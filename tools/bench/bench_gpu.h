@@ -16,7 +16,7 @@ struct BenchGpu {
   std::function<Expected<BackendMaker>()> backends;
   PeersOf peers;
 };
-// With cuBLAS as peers. Errors: those of findDevice().
+// With cuBLAS as peers. Errors: those of findCuda().
 Expected<BenchGpu> findBenchGpu(const std::string& device);
 
 struct GpuBench {

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::tools {
 namespace {

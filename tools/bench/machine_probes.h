@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/abi/kernels.h"
 #include "ops/bench/probes.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/workers/workers.h"
 #include "tools/bench/clock.h"
 

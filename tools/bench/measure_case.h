@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "tools/bench/bench_layer.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/machine_probes.h"

@@ -14,7 +14,7 @@
 #include <numeric>
 #include <thread>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "tools/bench/peer_products.h"
 #include "tools/bench/peer_swiglu.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/expected.h"
 #include "runtime/cost/rates.h"
 

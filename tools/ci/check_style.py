@@ -15,6 +15,8 @@ MOST_LINES = 600
 # (start of the path, forbidden include, reason)
 FORBIDDEN_INCLUDES = [
     ("runtime/", r"(mlir|llvm|nlohmann|compiler)/", "the runtime includes neither LLVM, JSON nor the compiler"),
+    ("runtime/", r"ops/", "the contracts of the runtime with kernels are in runtime/abi"),
+    ("runtime/abi/", r"runtime/(?!base/|abi/)", "the contracts with kernels are below all but base"),
     ("ops/(?!torch/)", r"(mlir|llvm|nlohmann|compiler|runtime/(program|exec|comm|cpu|api))/",
      "a kernel sees runtime/base, the kernel ABI and its own folder"),
     ("ops/torch/", r"(mlir|llvm|nlohmann|compiler|runtime/(exec|cpu))/", "the PyTorch op sees runtime/api and what is below"),
@@ -22,10 +24,10 @@ FORBIDDEN_INCLUDES = [
     ("runtime/program/", r"runtime/(exec|comm|cpu|api)/", "program is below exec, comm, devices and api"),
     ("runtime/cost/", r"runtime/(exec|comm|cpu|api)/", "cost is below exec, comm, devices and api"),
     ("runtime/comm/", r"runtime/(program|exec|cpu|api)/", "comm is below exec, devices and api"),
-    ("runtime/exec/", r"(ops|runtime/(cpu|workers|api))/", "exec is below devices and api, and sees no kernels"),
+    ("runtime/exec/", r"runtime/(abi|cpu|workers|api)/", "exec is below devices and api, and sees no kernels"),
     ("runtime/cpu/", r"runtime/api/", "devices are below api"),
-    ("runtime/sim/", r"(ops|runtime/(cpu|workers|api))/", "the simulator is a device, which sees no kernels"),
-    ("runtime/api/", r"ops/", "only devices see kernels"),
+    ("runtime/sim/", r"runtime/(abi|cpu|workers|api)/", "the simulator is a device, which sees no kernels"),
+    ("runtime/api/", r"runtime/abi/", "only devices see kernels"),
     ("compiler/", r"runtime/(exec|comm|cpu|api)/", "the compiler meets the runtime at program, routing, cost and sim"),
     ("compiler/(?!analysis/cost/)", r"runtime/sim/", "only the choice of sizes and order simulates"),
     ("compiler/analysis/", r"(mlir|llvm)/", "analyses are plain values in, plain values out"),

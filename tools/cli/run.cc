@@ -6,11 +6,11 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/api/make_device.h"
 #include "runtime/api/make_transport.h"
 #include "runtime/api/on_hang.h"
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
-#include "runtime/gpu/cuda/cuda_device.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_memory.h"
 #include "tools/cli/run_ranks.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/gpu/cuda/cuda_device.h"
+#include "runtime/api/make_device.h"
 #include "tools/cli/files.h"
 #include "tools/progress.h"
 
@@ -244,7 +244,7 @@ Expected<Job> makeJob(const RunOptions& options) {
   if (!out) return out.error();
   Expected<std::vector<std::string>> onHang = pathsOf(options.onHang, program->ranks());
   if (!onHang) return onHang.error();
-  Expected<DeviceMaker> device = findDevice(options.device, program->ranks());
+  Expected<DeviceMaker> device = makeDevice(options.device, program->ranks());
   if (!device) return Error{fmt::format("--device: {}", device.error().message)};
   if (*device && !options.trace.empty())
     return Error{fmt::format("--trace: found {}, expected none, because steps on a GPU cannot be traced",

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/memory_left.h"
 #include "runtime/base/processor.h"
 #include "runtime/workers/cores.h"

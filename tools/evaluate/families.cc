@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/abi/activation.h"
-#include "ops/abi/kernels.h"
 #include "ops/rounding/reference.h"
+#include "runtime/abi/activation.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/rounding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gpu/probe_launch.h"
+#include "runtime/abi/gpu/probe_launch.h"
 #include "runtime/gpu/gpu_backend.h"
 
 namespace sluice::tools {

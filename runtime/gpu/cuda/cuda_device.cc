@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ops/gpu/chain_launch.h"
+#include "runtime/abi/gpu/chain_launch.h"
 #include "runtime/gpu/cuda/cuda_group.h"
 #include "runtime/gpu/gpu_device.h"
 
@@ -125,7 +125,7 @@ Expected<int> numberOf(std::string_view name) {
   const std::string_view digits = name == "cuda" ? "0" : name.starts_with("cuda:") ? name.substr(5) : "";
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || number < 0)
-    return Error{fmt::format("device '{}': expected cpu, cuda or cuda:N", name)};
+    return Error{fmt::format("device '{}': expected cuda or cuda:N", name)};
   return number;
 }
 
@@ -163,11 +163,7 @@ Expected<std::pair<int, GpuFacts>> findGpu(std::string_view name) {
 
 }  // namespace
 
-Status checkDeviceName(std::string_view name) {
-  if (name == "cpu") return {};
-  const auto number = numberOf(name);
-  return number ? Status() : Status(number.error());
-}
+bool isCudaName(std::string_view name) { return numberOf(name).ok(); }
 
 Status checkGpu(const GpuFacts& facts) {
   if (facts.driver == 0) return Error{"found no driver for CUDA (libcuda.so.1): install NVIDIA's"};
@@ -209,13 +205,6 @@ Expected<GpuFacts> describeCuda(std::string_view name) {
   const auto gpu = findGpu(name);
   if (!gpu) return gpu.error();
   return gpu->second;
-}
-
-Expected<DeviceMaker> findDevice(std::string_view name, int ranks) {
-  if (name == "cpu") return DeviceMaker();
-  auto backends = findCuda(name, ranks);
-  if (!backends) return backends.error();
-  return devicesOn(std::move(*backends));
 }
 
 }  // namespace sluice

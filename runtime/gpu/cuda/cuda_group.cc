@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "ops/gpu/chain_launch.h"
+#include "runtime/abi/gpu/chain_launch.h"
 #include "runtime/base/clock.h"
 
 namespace sluice {

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "ops/gpu/tensor_map.h"
+#include "runtime/abi/gpu/tensor_map.h"
 
 namespace sluice::cuda {
 

@@ -1,7 +1,7 @@
 // Of a build without CUDA.
 #include "runtime/gpu/cuda/without.h"
 
-#include "ops/gpu/chain_launch.h"
+#include "runtime/abi/gpu/chain_launch.h"
 #include "runtime/gpu/cuda/driver.h"
 
 namespace sluice {

@@ -1,5 +1,5 @@
 // Of a build without CUDA.
-#include "ops/gpu/probe_launch.h"
+#include "runtime/abi/gpu/probe_launch.h"
 #include "runtime/gpu/cuda/without.h"
 
 namespace sluice {

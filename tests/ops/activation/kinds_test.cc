@@ -2,9 +2,9 @@
 // them and of their gradients against the reference.
 #include <catch2/catch.hpp>
 
-#include "ops/abi/activation.h"
 #include "ops/activation/reference.h"
 #include "ops/activation_grad/reference.h"
+#include "runtime/abi/activation.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

@@ -4,7 +4,7 @@
 // codes, and none that round factors. What the model finds wrong is thrown as std::runtime_error.
 #pragma once
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops::sm90_model {
 

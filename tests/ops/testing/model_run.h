@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "ops/abi/kernels.h"
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
+#include "runtime/abi/kernels.h"
 #include "tests/gpu/chain_run.h"
 #include "tests/gpu/host_rows.h"
 

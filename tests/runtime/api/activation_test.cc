@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/api/context.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"

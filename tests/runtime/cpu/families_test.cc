@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/api/context.h"
 #include "runtime/program/words.h"
 #include "tests/testing/faulty_transport.h"

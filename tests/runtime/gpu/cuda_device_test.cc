@@ -1,18 +1,18 @@
 // Devices by name. What a machine without a GPU says is tested where there is none.
-#include "runtime/gpu/cuda/cuda_device.h"
-
 #include <catch2/catch.hpp>
+
+#include "runtime/api/make_device.h"
 
 namespace sluice {
 namespace {
 
 std::string errorOf(std::string_view name, int ranks = 1) {
-  const auto device = findDevice(name, ranks);
+  const auto device = makeDevice(name, ranks);
   return device ? "" : device.error().message;
 }
 
 TEST_CASE("cpu is CPU threads, and another name than those of GPUs is an error") {
-  const auto cpu = findDevice("cpu", 3);
+  const auto cpu = makeDevice("cpu", 3);
   REQUIRE(cpu);
   CHECK(!*cpu);
   for (const char* name :

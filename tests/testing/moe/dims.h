@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"

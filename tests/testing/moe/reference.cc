@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/abi/activation.h"
+#include "runtime/abi/activation.h"
 #include "tools/moe/matmul.h"
 
 namespace sluice::tools {

@@ -1,9 +1,9 @@
 // The MoE-FFN layer in double precision, straight from its formulas, over all ranks.
 //
 // Independent of slots, tasks and kernels: tokens are grouped by expert, and every expert is a few matrix
-// products. With g, u = x @ gate_up_weight (its halves), act = f(g) * u (ops/abi/activation.h; swiglu_clamp
-// also clamps u; without a gate there is g only), w an expert weight:
-// also cuts u), w an expert weight:
+// products. With g, u = x @ gate_up_weight (its halves), act = f(g) * u (runtime/abi/activation.h;
+// swiglu_clamp also clamps u; without a gate there is g only), w an expert weight: also cuts u), w an expert
+// weight:
 //   y[t]                = sum over pairs of w * (act @ down_weight)
 //   d_expert_weights    = dy . (act @ down_weight)
 //   dx[t]               = sum over pairs of (dg, du) @ gate_up_weight', with da = w * dy @ down_weight',

@@ -22,7 +22,7 @@ struct RowCopy {
   int32_t rows;
 };
 
-// The ops of ops/abi/kernels.h with the same rounding; `in` and `out` of each in the order given here.
+// The ops of runtime/abi/kernels.h with the same rounding; `in` and `out` of each in the order given here.
 enum class RowOp : uint8_t {
   kWeightedSum = 0,  // rows (from row 0 on), weights or null, bias or null -> rows
   kScalarSum = 1,    // floats (from the first on) -> floats [rows, topK]

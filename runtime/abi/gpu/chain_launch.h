@@ -1,7 +1,7 @@
 // The host's side of the persistent kernel on a GPU. Plain types, because nvcc and g++ both read it.
 #pragma once
 
-#include "ops/gpu/chain_plan.h"
+#include "runtime/abi/gpu/chain_plan.h"
 
 namespace sluice::gpu {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/abi/matrix.h"
+#include "runtime/abi/matrix.h"
 #include "runtime/base/activation_info.h"
 #include "runtime/base/expected.h"
 
@@ -174,7 +174,7 @@ struct RowDotArgs {
   int32_t n;
 };
 
-using sluice::ActivationKind;  // runtime/program/program.fbs; ops/abi/activation.h defines them in double
+using sluice::ActivationKind;  // runtime/program/program.fbs; runtime/abi/activation.h defines them in double
 
 // The column of up, counted from that of gate; 0 if the kind has no gate.
 constexpr int32_t upColumnOf(ActivationKind kind, int32_t column, int32_t inter) {

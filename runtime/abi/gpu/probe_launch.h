@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/gpu/tensor_map.h"
+#include "runtime/abi/gpu/tensor_map.h"
 
 namespace sluice::gpu {
 

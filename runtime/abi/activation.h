@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/abi/kernels.h"
+#include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/gpu/tensor_map.h"
+#include "runtime/abi/gpu/tensor_map.h"
 #include "runtime/base/enums.h"
 
 namespace sluice::gpu {

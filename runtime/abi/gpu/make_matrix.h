@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/gpu/product_plan.h"
-#include "ops/gpu/tensor_map.h"
+#include "runtime/abi/gpu/product_plan.h"
+#include "runtime/abi/gpu/tensor_map.h"
 
 namespace sluice::gpu {
 

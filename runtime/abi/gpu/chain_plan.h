@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/gpu/product_plan.h"
-#include "ops/gpu/row_plan.h"
+#include "runtime/abi/gpu/product_plan.h"
+#include "runtime/abi/gpu/row_plan.h"
 
 namespace sluice::gpu {
 
