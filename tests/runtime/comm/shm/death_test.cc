@@ -168,7 +168,8 @@ TEST_CASE("a process that leaves and then is killed is not lost") {
       child.say("left");
       sleep(60);
     }
-    usleep(500'000);
+    if (!parkUntil(**transport, [&] { return (*transport)->hasLeft(1); })) return std::string("has not left");
+    usleep(500'000);  // in which its process is killed
     return fmt::format("{} {} {}", (*transport)->lostRank(), (*transport)->hasLeft(1),
                        (*transport)->abortMessage());
   });

@@ -15,7 +15,14 @@
 namespace sluice {
 namespace {
 
-// The first rank whose end is noticed within some seconds, or -1.
+// Whether the condition came to hold; a hang ends after a minute.
+template <class Condition>
+bool awaits(const Condition& condition) {
+  for (int i = 0; i < 60'000 && !condition(); ++i) usleep(1000);
+  return condition();
+}
+
+// The first rank whose end is noticed, or -1.
 int awaitEnd(std::vector<LifeLine> lines, const std::function<void()>& meanwhile) {
   std::atomic<int> ended{-1};
   auto watcher = LifeWatcher::start(std::move(lines), [&](int rank) {
@@ -24,7 +31,7 @@ int awaitEnd(std::vector<LifeLine> lines, const std::function<void()>& meanwhile
   });
   if (!watcher) return -2;
   meanwhile();
-  for (int i = 0; i < 2000 && ended == -1; ++i) usleep(1000);
+  awaits([&] { return ended != -1; });
   return ended;
 }
 
@@ -45,16 +52,20 @@ TEST_CASE("the end of a connection is noticed, and that of no other") {
   CHECK(awaitEnd(std::move(lines), [&] { second.theirs.reset(); }) == 7);
 }
 
+// When the second end is noticed, the first would have been noticed again.
 TEST_CASE("an end is noticed once") {
-  Pair pair = makePair();
+  Pair first = makePair(), second = makePair();
   std::vector<LifeLine> lines;
-  lines.push_back({4, std::move(pair.ours)});
-  std::atomic<int> calls{0};
-  auto watcher = LifeWatcher::start(std::move(lines), [&](int) { ++calls; });
+  lines.push_back({4, std::move(first.ours)});
+  lines.push_back({7, std::move(second.ours)});
+  std::atomic<int> ofFirst{0}, ofSecond{0};
+  auto watcher = LifeWatcher::start(std::move(lines), [&](int rank) { ++(rank == 4 ? ofFirst : ofSecond); });
   REQUIRE(watcher.ok());
-  pair.theirs.reset();
-  usleep(100'000);
-  CHECK(calls == 1);
+  first.theirs.reset();
+  REQUIRE(awaits([&] { return ofFirst > 0; }));
+  second.theirs.reset();
+  REQUIRE(awaits([&] { return ofSecond > 0; }));
+  CHECK(ofFirst == 1);
 }
 
 TEST_CASE("nothing is noticed while all live, and the thread ends with the object") {
@@ -85,7 +96,7 @@ TEST_CASE("the watching thread leaves signals to the program") {
   usleep(50'000);
   CHECK(handler == 0);  // no other thread took it
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  for (int i = 0; i < 2000 && handler == 0; ++i) usleep(1000);
+  REQUIRE(awaits([&] { return handler != 0; }));
   CHECK(handler == gettid());
 }
 
