@@ -165,7 +165,8 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option(
          "--precision", a.bench.precision,
          "with cases a to f and --model: bf16 (default), fp8, mxfp8, mxfp8-32x32 or, one pass, int8, int4, "
-         "int8-weights or int4-weights, whose backward gives dx only; the peak is that of the unit that "
+         "int8-weights, int4-weights or fp8-weights, whose backward gives dx only; the peak is that of the "
+         "unit that "
          "multiplies")
       ->check(CLI::IsMember(precisions()))
       ->type_name("PRECISION");

@@ -126,10 +126,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"F32", "BF16"}));
   app.add_option(
          "--precision", arguments.options.precision,
-         "bf16 (default), int8, int4, int8-weights or int4-weights: weights that are not trained "
-         "become codes "
-         "with a scale NAME_scale; with int8 and int4 the rows that they multiply become codes of 8 "
-         "bits, too; fp8, mxfp8 or mxfp8-32x32: products round their factors to FP8 by amaxes, or in blocks")
+         "bf16 (default), int8, int4, int8-weights, int4-weights or fp8-weights: weights that are not "
+         "trained become codes with a scale NAME_scale (fp8-weights: E4M3, a scale for each 128 x 128); "
+         "with int8 and int4 the rows that they multiply become codes of 8 bits, too; fp8, mxfp8 or "
+         "mxfp8-32x32: products round their factors to FP8 by amaxes, or in blocks")
       ->check(CLI::IsMember(precisions()));
   app.add_option("--group", arguments.options.group,
                  "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")

@@ -39,12 +39,14 @@
 namespace sluice {
 
 const std::vector<std::string>& precisions() {
-  static const std::vector<std::string> words = {"bf16",         "int8", "int8-weights", "int4",
-                                                 "int4-weights", "fp8",  "mxfp8",        "mxfp8-32x32"};
+  static const std::vector<std::string> words = {
+      "bf16", "int8", "int8-weights", "int4", "int4-weights", "fp8-weights", "fp8", "mxfp8", "mxfp8-32x32"};
   return words;
 }
 
-bool makesCodes(std::string_view precision) { return precision.starts_with("int"); }
+bool makesCodes(std::string_view precision) {
+  return precision.starts_with("int") || precision == "fp8-weights";
+}
 
 bool isFp8(std::string_view precision) { return precision == "fp8" || precision.starts_with("mxfp8"); }
 
@@ -111,7 +113,7 @@ Status checkPrecision(const CompileOptions& options) {
        {Option{"format", options.fp8Format, "e4m3", "hybrid", "fp8, mxfp8 or mxfp8-32x32",
                isFp8(options.precision)},
         {"backward", options.backward, "bf16", "int8", "int8, int8-weights, int4 or int4-weights",
-         makesCodes(options.precision)},
+         options.precision.starts_with("int")},
         {"exponent", options.exponent, "ceil", "floor", "mxfp8 or mxfp8-32x32", blocks},
         {"kept form", options.keptAs, "codes", "bf16", "", true},
         {"recipe", options.recipe, "current", "delayed", "fp8", options.precision == "fp8"}}) {

@@ -50,8 +50,9 @@ struct CompileOptions {
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
   // Of the weights of products that are not trained: bf16; int8-weights or int4-weights, codes with one scale
-  // per column of the product; or int8 or int4, where rows that are multiplied by them have codes of 8 bits,
-  // too. With fp8, mxfp8 and mxfp8-32x32 the factors of all products are rounded as they are multiplied.
+  // per column of the product; fp8-weights, E4M3 with a scale for each square (encoding.h); or int8 or int4,
+  // where rows that are multiplied by them have codes of 8 bits, too. With fp8, mxfp8 and mxfp8-32x32 the
+  // factors of all products are rounded as they are multiplied.
   std::string precision = "bf16";  // one of precisions()
   int32_t group = 0;   // with 4 bits: 32, 64 or 128 numbers along the sum that share a scale; 0: all
   bool zeros = false;  // with 4 bits: scales have zeros beside them

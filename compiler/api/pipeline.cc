@@ -31,7 +31,7 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
   if (phase == "quantize-weights" && makesCodes(options.precision)) {
     QuantizeWeightsOptions quantize;
     if (options.trainable) quantize.keep = *options.trainable;
-    quantize.bits = options.precision.starts_with("int4") ? 4 : 8;
+    quantize.encoding = options.precision.substr(0, options.precision.find('-'));
     quantize.group = options.group;
     quantize.zeros = options.zeros;
     manager.addPass(createQuantizeWeights(quantize));

@@ -4,6 +4,7 @@
 
 #include "compiler/dialect/moe.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/encoding.h"
 #include "runtime/base/rounding.h"
 
 namespace sluice::moe {
@@ -24,7 +25,8 @@ inline mlir::LogicalResult checkScaled(NodeOp node, llvm::StringRef what, mlir::
                          << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
 }
 
-// Whether every dimension of the scale but that of experts divides that of the weight.
+// Whether every dimension of the scale but that of experts divides that of the weight, or has a number for
+// each square of codes of 8-bit floats.
 inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
   const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const auto type = mlir::cast<MoeTensorType>(scale.getType());
@@ -32,6 +34,9 @@ inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
   if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
   const size_t first = whole.size() - 2;
   if (first == 1 && blocks[0] != whole[0]) return false;
+  const auto squares = [](int64_t numbers) { return (numbers - 1) / kFp8Square + 1; };
+  if (hasFloatCodes(weight))
+    return blocks[first] == squares(whole[first]) && blocks[first + 1] == squares(whole[first + 1]);
   return blocks[first] > 0 && blocks[first + 1] > 0 && whole[first] % blocks[first] == 0 &&
          whole[first + 1] % blocks[first + 1] == 0;
 }
@@ -74,7 +79,10 @@ mlir::LogicalResult checkScales(Op op) {
   if (!isOfBlocks(weight, scale))
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
                          << ", expected f32 with dimensions "
-                         << "that divide those of the weight " << shapeText(weight.getType());
+                         << (hasFloatCodes(weight)
+                                 ? "of a number for each square of " + std::to_string(kFp8Square) + " of"
+                                 : "that divide those of")
+                         << " the weight " << shapeText(weight.getType());
   if (!isExact) return mlir::success();
   const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const llvm::ArrayRef<int64_t> ofWeight = llvm::ArrayRef<int64_t>(whole).take_back(2);
@@ -99,7 +107,7 @@ inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir
     return nodeError(node) << " has an amax of its " << what << ", but rounds " << (isWeight ? "it" : "them")
                            << " to " << text::word(rounding.value_or(Rounding::kNone));
   if (!rounding || *rounding == Rounding::kNone) return mlir::success();
-  if (hasCodes(factor))
+  if (hasCodes(factor) || (isWeight && hasFloatCodes(factor)))
     return nodeError(node) << " rounds its " << what << ", which is " << shapeText(factor.getType())
                            << ", expected bf16";
   if (sluice::infoOf(*rounding).isSquare && !isWeight)
@@ -113,12 +121,13 @@ mlir::LogicalResult checkRoundings(Op op) {
   if (failed(checkRounding(op, "rows", rows, op.getRoundA(), op.getRowAmax())) ||
       failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), op.getWeightAmax(), true)))
     return mlir::failure();
+  const bool isCoded = hasCodes(op.getWeight()) || hasFloatCodes(op.getWeight());
+  if (isCoded && op.getRoundA().value_or(Rounding::kNone) != Rounding::kNone)
+    return nodeError(op) << " rounds its rows, but its weight is " << shapeText(op.getWeight().getType())
+                         << ", expected bf16";
   if (hasFloatCodes(rows)) {
     if (!isEncodableInBlocks(op.getRoundA().value_or(Rounding::kNone)))
       return nodeError(op) << " has codes as rows, which it does not round to E4M3 in blocks";
-    if (hasCodes(op.getWeight()))
-      return nodeError(op) << " has codes of 8-bit floats as rows, but its weight is "
-                           << shapeText(op.getWeight().getType()) << ", expected bf16";
   }
   const auto weight = numbersIn(mlir::cast<MoeTensorType>(op.getWeight().getType()));
   const size_t last = weight.size() - 1;

@@ -8,16 +8,17 @@ def QuantizeWeights : Pass<"quantize-weights", "::mlir::ModuleOp"> {
   let summary = "gives weights of products codes, and a scale for each column of the product";
   let description = [{
     Before: a moe.graph. After: every input of bf16 that is the weight of a product, except those of `keep`, is i8, or with
-    4 bits ui8 and half as wide, and there is an input NAME_scale, f32, whose dimension of the sum is 1, or as many groups
-    as there are along it; with zeros there is NAME_zero, too. Products with a weight in the opposite direction, as in a
+    int4 ui8 and half as wide, and there is an input NAME_scale, f32, whose dimension of the sum is 1, or as many groups
+    as there are along it; with zeros there is NAME_zero, too. With fp8 it is f8E4M3FN, and the scale has a number for each
+    square of 128 by 128. Products with a weight in the opposite direction, as in a
     backward, read the same inputs. A graph that has weights of codes stays as it is. Fails: no such input; another reader
     of one; a scale whose name is taken; sums that are no multiple of the group; an odd number of codes in a row.
     Test: tests/compiler/passes/quantize.mlir.
   }];
   let options = [
     ListOption<"keep", "keep", "std::string", "inputs that keep their type, because they are trained">,
-    Option<"bits", "bits", "int32_t", "8", "of a code: 8 or 4">,
-    Option<"group", "group", "int32_t", "0", "numbers along the sum that share a scale; 0: all">,
+    Option<"encoding", "encoding", "std::string", "\"int8\"", "of the codes: int8, int4 or fp8">,
+    Option<"group", "group", "int32_t", "0", "with int4: numbers along the sum that share a scale; 0: all">,
     Option<"zeros", "zeros", "bool", "false", "scales have zeros beside them">,
   ];
 }

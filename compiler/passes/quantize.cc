@@ -6,6 +6,7 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include "runtime/base/encoding.h"
 
 namespace sluice {
 
@@ -64,16 +65,21 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   }
 
   LogicalResult quantize(moe::GraphOp graph, moe::InputOp input, size_t columnsFromEnd) {
+    const std::optional<Encoding> known = findEncoding(std::string(encoding));
+    if (!known) return graph.emitError("found no encoding '") << std::string(encoding) << "'";
     const moe::MoeTensorType type = tensorOf(input.getValue());
     llvm::SmallVector<int64_t> shape(type.getShape());
     int64_t& sum = shape[shape.size() - (3 - columnsFromEnd)];
-    if (group > 0 && sum % group != 0)
+    int64_t& columns = shape[shape.size() - columnsFromEnd];
+    const int64_t along = known->hasGroups() ? group : known->along;
+    if (known->hasGroups() && along > 0 && sum % along != 0)
       return input.emitError("'") << input.getTensor() << "' has sums of " << sum
-                                  << ", expected a multiple of the group of " << static_cast<int64_t>(group);
-    sum = group > 0 ? sum / group : 1;
-    const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type);
+                                  << ", expected a multiple of the group of " << along;
+    sum = along > 0 ? (sum - 1) / along + 1 : 1;
+    columns = (columns - 1) / known->across + 1;
+    const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type, known->element);
     if (failed(ofCodes)) return mlir::failure();
-    const auto sharding = shardingOf(input, columnsFromEnd, sum > 1);
+    const auto sharding = shardingOf(input, shape);
     mlir::FailureOr<moe::InputOp> scale = addInput(input, "_scale", input, shape, sharding);
     if (failed(scale)) return mlir::failure();
     moe::InputOp zero;
@@ -96,8 +102,9 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   }
 
   // Codes of 4 bits lie in pairs along the last dimension.
-  mlir::FailureOr<moe::MoeTensorType> typeOfCodes(moe::InputOp input, moe::MoeTensorType type) {
-    if (bits == 8) return withElements(type, codesType(&getContext()));
+  mlir::FailureOr<moe::MoeTensorType> typeOfCodes(moe::InputOp input, moe::MoeTensorType type,
+                                                  DType element) {
+    if (codesPerElement(element) == 1) return withElements(type, elementTypeOf(&getContext(), element));
     llvm::SmallVector<int64_t> shape(type.getShape());
     if (shape.back() % 2 != 0) {
       input.emitError("'") << input.getTensor() << "' is " << moe::shapeText(type)
@@ -105,7 +112,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
       return mlir::failure();
     }
     shape.back() /= 2;
-    return moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), DType::kU8));
+    return moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), element));
   }
 
   // A tensor of fp32 beside the codes of `input`, after `before`.
@@ -129,11 +136,11 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   }
 
   // The part of a scale that a rank has: if the dimension that is shared has several, that of its part.
-  static moe::ShardingAttr shardingOf(moe::InputOp input, size_t columnsFromEnd, bool hasGroups) {
+  static moe::ShardingAttr shardingOf(moe::InputOp input, llvm::ArrayRef<int64_t> scale) {
     const auto sharding = input.getSharding();
     if (!sharding) return {};
     const bool rows = *sharding == Sharding::kRows || *sharding == Sharding::kGateUpRows;
-    return hasGroups || rows == (columnsFromEnd == 2) ? input.getShardingAttr() : moe::ShardingAttr();
+    return scale[scale.size() - (rows ? 2 : 1)] == 1 ? moe::ShardingAttr() : input.getShardingAttr();
   }
 };
 
@@ -157,7 +164,8 @@ Sides sidesOf(Op product) {
 template <class Op>
 bool hasExactSums(Op product) {
   const Sides sides = sidesOf(product);
-  if (sides.scaleAcross != sides.weightAcross) return false;
+  if (sides.scaleAcross != sides.weightAcross || !tensorOf(product.getWeight()).getElementType().isInteger())
+    return false;
   if (moe::codesIn(tensorOf(product.getWeight()).getElementType()) == 1) return sides.scaleAlong == 1;
   return isGroup(sides.weightAlong / sides.scaleAlong, sides.weightAlong);
 }

@@ -1,5 +1,5 @@
 // Codes to bf16 numbers: code times scale, plus the zero of its block if there are zeros, rounded once at the
-// end. Internal linkage: see blocked_product.h.
+// end. Codes are whole numbers (int8_t, Nibbles) or E4M3 (uint8_t). Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,41 @@ struct Place {
   int32_t row, column;
 };
 
-inline void decodeRun(const int8_t* __restrict codes, int32_t count, float scale, float zero,
-                      BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(static_cast<float>(codes[j]) * scale + zero);
+inline float numberOf(int8_t code) { return static_cast<float>(code); }
+// As fromE4m3(), in a form that compilers vectorise.
+inline float numberOf(uint8_t code) {
+  const int32_t magnitude = code & 0x7f;
+  const int32_t normal = (magnitude << 20) + (120 << 23);
+  const auto subnormal = __builtin_bit_cast(int32_t, static_cast<float>(magnitude) * 0x1p-9F);
+  const int32_t isSubnormal = -static_cast<int32_t>(magnitude < 8);
+  const int32_t nan = -static_cast<int32_t>(magnitude == 0x7f) & 0x7fc00000;
+  return __builtin_bit_cast(float,
+                            (subnormal & isSubnormal) | (normal & ~isSubnormal) | nan | (code & 0x80) << 24);
 }
 
-inline void decodeEach(const int8_t* __restrict codes, int32_t count, const float* __restrict scales,
-                       BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(static_cast<float>(codes[j]) * scales[j]);
+template <class Code>
+void decodeRun(const Code* __restrict codes, int32_t count, float scale, float zero,
+               BFloat16* __restrict to) {
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
 }
 
-inline void decodeEach(const int8_t* __restrict codes, int32_t count, const float* __restrict scales,
-                       const float* __restrict zeros, BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j)
-    to[j].bits = roundToBf16(static_cast<float>(codes[j]) * scales[j] + zeros[j]);
+template <class Code>
+void decodeEach(const Code* __restrict codes, int32_t count, const float* __restrict scales,
+                BFloat16* __restrict to) {
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j]);
+}
+
+template <class Code>
+void decodeEach(const Code* __restrict codes, int32_t count, const float* __restrict scales,
+                const float* __restrict zeros, BFloat16* __restrict to) {
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j] + zeros[j]);
 }
 
 // A row of codes as bytes; `expanded` has room for it.
-inline const int8_t* asBytes(const int8_t* codes, int32_t, bool, int8_t*) { return codes; }
+template <class Code>
+const Code* asBytes(const Code* codes, int32_t, bool, int8_t*) {
+  return codes;
+}
 inline const int8_t* asBytes(const Nibbles* codes, int32_t count, bool hasZeros, int8_t* expanded) {
   expand(codes, count, hasZeros ? 0 : kHalf, expanded);
   return expanded;
@@ -50,7 +67,7 @@ void decode(const B* codes, int64_t ld, const BlockScales& scales, Place first, 
   first.row += scales.firstRow;
   first.column += scales.firstColumn;
   for (int32_t i = 0; i < rows; ++i, to += ldTo) {
-    const int8_t* const bytes = asBytes(numberAt(codes, i * ld), columns, scales.zero != nullptr, expanded);
+    const auto* const bytes = asBytes(numberAt(codes, i * ld), columns, scales.zero != nullptr, expanded);
     const int64_t line = (first.row + i) / scales.rows * scales.ld;
     const float* const ofRow = scales.data + line;
     const float* const zeroOfRow = scales.zero == nullptr ? nullptr : scales.zero + line;

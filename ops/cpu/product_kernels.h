@@ -1,7 +1,8 @@
 // gmm, the packing of its weights and gmm_weight_grad written once over (Unit, Pack): each instruction set
 // instantiates them with its own. There are five products: of bf16, which may be rounded as they
-// are packed; of rows that were rounded before, to codes of 8-bit floats; of bf16 and codes, which are
-// decoded to bf16 as they are packed; of codes, whose sums are exact; and of codes in groups (groups.h).
+// are packed; of rows that were rounded before, to codes of 8-bit floats; of bf16 and codes, whole numbers or
+// 8-bit floats, which are decoded to bf16 as they are packed; of codes, whose sums are exact; and of codes in
+// groups (groups.h).
 // Internal linkage: see blocked_product.h.
 #pragma once
 
@@ -210,6 +211,8 @@ struct ProductsBy {
       {kDecodedProduct, partByPart<decodedGmmBy<Unit, Pack, int8_t>>, nullptr, gmmScratchBytesBy<Unit>,
        notPacked},
       {kDecodedHalvesProduct, partByPart<decodedGmmBy<Unit, Pack, Nibbles>>, nullptr, gmmScratchBytesBy<Unit>,
+       notPacked},
+      {kDecodedFloatsProduct, partByPart<decodedGmmBy<Unit, Pack, uint8_t>>, nullptr, gmmScratchBytesBy<Unit>,
        notPacked},
       {kCodesProduct, partByPart<codesGmmBy<CodesUnit, CodesPack>>,
        packWeightBy<CodesUnit, CodesPack, int8_t>, blockedScratchBytesBy<CodesUnit>,

@@ -96,7 +96,8 @@ std::vector<NamedTensor> ForwardStep::named(const LayerSignature& signature) con
   if (signature.readsExpertWeights) tensors.push_back({"expert_weights", viewOf(expertWeights)});
   for (size_t w = 0; w < weights.size(); ++w)
     if (signature.weights[w].readByForward)
-      tensors.push_back({signature.weights[w].name, viewOf(weights[w]), contents[w]});
+      tensors.push_back(
+          {signature.weights[w].name, viewOf(weights[w], signature.weights[w].type), contents[w]});
   amaxes.bindForward(signature.amaxes, [&](const std::string& name, const at::Tensor& tensor) {
     tensors.push_back({name, viewOf(tensor)});
   });

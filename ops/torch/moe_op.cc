@@ -97,9 +97,7 @@ class BackwardStep {
     if (signature_.backwardReadsX) bind("x", saved[kSavedX]);
     if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
     for (size_t w = 0; w < signature_.weights.size(); ++w)
-      if (signature_.weights[w].readByBackward)
-        bind(signature_.weights[w].name, saved[kFirstSavedWeight + w],
-             layer_.contentOf(w, saved[kFirstSavedWeight + w]));
+      if (signature_.weights[w].readByBackward) bindWeight(w, saved[kFirstSavedWeight + w]);
     const AmaxTensors amaxes(ctx_.saved_data["amaxes"]);
     amaxes.bindBackward(signature_.amaxes,
                         [&](const std::string& name, const at::Tensor& tensor) { bind(name, tensor); });
@@ -115,11 +113,17 @@ class BackwardStep {
     return grads;
   }
 
-  at::Tensor bind(std::string name, at::Tensor tensor, uint64_t content = 0) {
+  at::Tensor bind(std::string name, at::Tensor tensor) {
     names_.push_back(std::make_unique<std::string>(std::move(name)));
-    named_.push_back({*names_.back(), viewOf(tensor), content});
+    named_.push_back({*names_.back(), viewOf(tensor)});
     tensors_.push_back(tensor);
     return tensor;
+  }
+
+  void bindWeight(size_t w, const at::Tensor& tensor) {
+    const WeightSignature& weight = signature_.weights[w];
+    named_.push_back({weight.name, viewOf(tensor, weight.type), layer_.contentOf(w, tensor)});
+    tensors_.push_back(tensor);
   }
 
   // The gradient for autograd; undefined if it is added to a main_grad.

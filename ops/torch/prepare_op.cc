@@ -13,8 +13,8 @@ struct BackwardTensors {
   std::vector<NamedTensor> named;
   std::vector<at::Tensor> tensors;  // that the step uses
 
-  void add(std::string_view name, at::Tensor tensor, uint64_t content = 0) {
-    named.push_back({name, viewOf(tensor), content});
+  void add(std::string_view name, at::Tensor tensor) {
+    named.push_back({name, viewOf(tensor)});
     tensors.push_back(std::move(tensor));
   }
 };
@@ -32,7 +32,10 @@ BackwardTensors backwardOf(Layer& layer, const ForwardStep& step) {
     made.add("d_expert_weights", makeTensor(DType::kF32, {tokens, signature.topK}, layer.device()));
   for (size_t w = 0; w < signature.weights.size(); ++w) {
     const WeightSignature& weight = signature.weights[w];
-    if (weight.readByBackward) made.add(weight.name, step.weights[w], step.contents[w]);
+    if (weight.readByBackward) {
+      made.named.push_back({weight.name, viewOf(step.weights[w], weight.type), step.contents[w]});
+      made.tensors.push_back(step.weights[w]);
+    }
     if (!weight.hasGrad) continue;
     at::Tensor grad = makeTensor(weight.gradType, weight.shape, layer.grads(), layer.device());
     if (weight.accumulates) grad.zero_();

@@ -86,8 +86,10 @@ void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType
     throwValue(fmt::format("{} is a view that negates what its memory holds: call .resolve_neg()", name));
 }
 
-TensorView viewOf(const at::Tensor& tensor) {
-  return {typeOf(tensor), tensor.sizes().vec(), tensor.data_ptr()};
+TensorView viewOf(const at::Tensor& tensor) { return viewOf(tensor, typeOf(tensor)); }
+
+TensorView viewOf(const at::Tensor& tensor, DType type) {
+  return {type, tensor.sizes().vec(), tensor.data_ptr()};
 }
 
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, const at::Device& device) {

@@ -345,6 +345,7 @@ inline constexpr ProductTypes kBf16Product = {DType::kBF16, DType::kBF16, DType:
 inline constexpr ProductTypes kDecodedProduct = {DType::kBF16, DType::kI8, DType::kBF16};
 inline constexpr ProductTypes kCodesProduct = {DType::kI8, DType::kI8, DType::kBF16};
 inline constexpr ProductTypes kDecodedHalvesProduct = {DType::kBF16, DType::kU8, DType::kBF16};
+inline constexpr ProductTypes kDecodedFloatsProduct = {DType::kBF16, DType::kF8_E4M3, DType::kBF16};
 inline constexpr ProductTypes kRoundedCodesProduct = {DType::kF8_E4M3, DType::kBF16, DType::kBF16};
 inline constexpr ProductTypes kGroupsProduct = {DType::kI8, DType::kU8, DType::kBF16};
 

@@ -121,7 +121,8 @@ enum {
   SLUICE_I32 = 3,
   SLUICE_I64 = 4,
   SLUICE_I8 = 5,
-  SLUICE_U8 = 6
+  SLUICE_U8 = 6,
+  SLUICE_F8_E4M3 = 7
 };
 
 typedef int32_t sluice_role;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/encoding.h"
 #include "runtime/base/rounding.h"
 #include "runtime/program/space_table.h"
 
@@ -51,7 +52,7 @@ constexpr OperandInfo amax(std::string_view name, OperandName rounded) {
 
 constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
-constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8};
+constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8, DType::kF8_E4M3};
 constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
 constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
 constexpr DType kI8Only[] = {DType::kI8};
@@ -372,6 +373,11 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
   for (size_t i = 0; i < 2; ++i) {
     const Dim& blocks = scale.shape[count - 2 + i];
     const int64_t whole = weight.shape[count - 2 + i].size * (i == 1 ? codesPerElement(weight.type) : 1);
+    if (weight.type == DType::kF8_E4M3) {
+      if (blocks != Dim{Extent::kFixed, (whole - 1) / kFp8Square + 1}) return {};
+      size[i] = kFp8Square;
+      continue;
+    }
     if (blocks.extent != Extent::kFixed || blocks.size < 1 || whole % blocks.size != 0) return {};
     size[i] = whole / blocks.size;
   }

@@ -163,8 +163,9 @@ struct Tile {
 };
 Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile);
 
-// Of a scale of a weight: the numbers per block, in the last two dimensions of the weight as it lies. None if
-// the shapes do not fit, or there is no scale.
+// The numbers of a weight per number of its scale, in the last two dimensions of the weight as it lies: what
+// the dimensions of the scale divide, or the squares of codes of 8-bit floats (encoding.h), of which the last
+// ones may be smaller. None if the shapes do not fit.
 struct Block {
   int64_t rows = 0;
   int64_t columns = 0;

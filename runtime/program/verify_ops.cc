@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "runtime/base/encoding.h"
 #include "runtime/base/rounding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/sharding.h"
@@ -75,6 +76,10 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
     return fail("{}: operand '{}' is buffer {}, but the program declares {} buffers", where, operand.name,
                 id.value, program.buffers.size());
   const Buffer& buffer = program.at(id);
+  if (buffer.type == DType::kF8_E4M3 && !buffer.region && !operand.isWeight)
+    return fail(
+        "{}: operand '{}' is buffer '{}' of type {}, the caller's memory, expected one between kernels",
+        where, operand.name, buffer.name, dtypeName(buffer.type));
   const bool isOneOf =
       std::find(operand.types.begin(), operand.types.end(), buffer.type) != operand.types.end();
   DType type = isOneOf ? buffer.type : operand.types.front();
@@ -242,6 +247,9 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
     if (factor.type != DType::kBF16 && !op.isSum())
       return fail("{}, but is buffer '{}' of type {}, expected BF16", what, factor.name,
                   dtypeName(factor.type));
+    if (!op.isSum() && program.at(ids.b).type != DType::kBF16)
+      return fail("{}, but operand '{}' is buffer '{}' of type {}, expected BF16", what,
+                  op.find(&Operands::b)->name, program.at(ids.b).name, dtypeName(program.at(ids.b).type));
     if (infoOf(rounding).isScaled) continue;
     if (!op.isSum() && t.k % kMxBlock != 0)
       return fail("{}, but the sum has {} numbers, expected a multiple of {}", what, t.k, kMxBlock);
@@ -306,10 +314,12 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
     const Buffer& scale = program.at(scaleId);
     const std::optional<Block> block = blockOf(codes, scale);
     if (!block)
-      return fail(
-          "{}: operand '{}' is buffer '{}' {}, expected the shape of '{}' {} with dimensions that divide it",
-          where, operand.name, scale.name, shapeText(scale.type, scale.shape), codes.name,
-          shapeText(codes.type, codes.shape));
+      return fail("{}: operand '{}' is buffer '{}' {}, expected the shape of '{}' {} with {}", where,
+                  operand.name, scale.name, shapeText(scale.type, scale.shape), codes.name,
+                  shapeText(codes.type, codes.shape),
+                  codes.type == DType::kF8_E4M3
+                      ? fmt::format("a number for each {0} by {0} of its last dimensions", kFp8Square)
+                      : "dimensions that divide it");
     if (!hasRowsOfCodes) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }

@@ -44,7 +44,7 @@ Status checkShape(const TaskProgram& program, const Buffer& buffer) {
   if (buffer.sharding != Sharding::kWhole && program.mesh.tp == 1)
     return fail("buffer '{}' is {}, but tp is 1, expected whole", buffer.name, text::word(buffer.sharding));
   if (Status status = checkSharding(buffer); !status) return status;
-  if (buffer.type == DType::kF8_E4M3 && !buffer.region)
+  if (buffer.type == DType::kF8_E4M3 && !buffer.region && buffer.role != Role::kInput)
     return fail("buffer '{}' of type {} is the caller's memory, expected one between kernels", buffer.name,
                 dtypeName(buffer.type));
   const int64_t unit = unitBytes(buffer);

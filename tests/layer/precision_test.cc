@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "runtime/program/op_table.h"
+#include "runtime/program/verify.h"
 #include "tests/layer/graph_run.h"
 #include "tools/evaluate/output_errors.h"
 
@@ -44,6 +45,7 @@ const std::vector<Precision> kPrecisions = {{"int8"},
                                             {"int4", 32, true},
                                             {"int4-weights", 32, true},
                                             {"int4-weights"},
+                                            {"fp8-weights"},
                                             {"int4", 0, true},
                                             {.word = "int8", .backward = "int8"},
                                             {.word = "int8-weights", .backward = "int8"},
@@ -212,6 +214,33 @@ TEST_CASE("packing weights once changes no bit") {
       CHECK((precision.packs() ? packed >= expected : packed == 0));
     });
   }
+}
+
+// What verify() says of a layer with weights of 8-bit floats after a change of a family.
+template <class Change>
+std::string floatWeightsRefusal(const char* family, const Change& change) {
+  TaskProgram program = compileGraph("forward.json", optionsOf(Shape{}, Precision{"fp8-weights"})).tables();
+  for (Family& each : program.families)
+    if (each.name == family) change(program, each, findOperands(each));
+  const Expected<VerifiedProgram> verified = verify(std::move(program));
+  return verified ? "accepted" : verified.error().message;
+}
+
+TEST_CASE("weights of 8-bit floats that do not fit are refused") {
+  using Ids = const Operands&;
+  const auto ofUp = [](const auto& change) { return floatWeightsRefusal("up_proj_swiglu", change); };
+  CHECK(ofUp([](TaskProgram&, Family&, Ids) {}) == "accepted");
+  CHECK_THAT(ofUp([](TaskProgram& p, Family&, Ids ids) { ++p.buffers[ids.scaleB.value].shape.back().size; }),
+             Catch::Matchers::Contains("with a number for each 128 by 128 of its last dimensions"));
+  CHECK_THAT(ofUp([](TaskProgram&, Family& f, Ids) { placeOf(f, &Operands::scaleB) = {}; }),
+             Catch::Matchers::Contains("has no 'weight_scale', but operand 'weight' is buffer"));
+  CHECK_THAT(ofUp([](TaskProgram&, Family& f, Ids) { f.tiling.roundA = Rounding::kMxE4m3; }),
+             Catch::Matchers::Contains("is rounded to mx_e4m3, but operand 'weight' is buffer "
+                                       "'gate_up_weight' of type F8_E4M3, expected BF16"));
+  CHECK_THAT(
+      floatWeightsRefusal("dispatch", [](TaskProgram& p, Family&,
+                                         Ids ids) { p.buffers[ids.tokens.value].type = DType::kF8_E4M3; }),
+      Catch::Matchers::Contains("the caller's memory, expected one between kernels"));
 }
 
 }  // namespace

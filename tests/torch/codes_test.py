@@ -29,10 +29,13 @@ KINDS = {
     "int8": {},
     "int4": {"group": 32},
     "int4-weights": {"group": 64, "zeros": True},
+    "fp8-weights": {},
 }
 
 
 def decoded(weight, weights="int8"):
+    if weights == "fp8-weights":
+        return codes.dequantize_fp8(*sluice_torch.quantize_fp8(weight), dtype=torch.float32)
     made = sluice_torch.quantize(weight, 4 if weights.startswith("int4") else 8, **KINDS[weights])
     return codes.dequantize(*made, dtype=torch.float32)
 
@@ -140,7 +143,7 @@ class CodesTest(unittest.TestCase):
         self.assertTrue(all(each.grad is not None for name, each in layer.named_parameters() if "lora" in name))
         for options, said in (
             ({"weights": "int8", "backward": "int4"}, "backward is 'int4', expected one of bf16, int8"),
-            ({"backward": "int8"}, "backward is 'int8' and weights 'bf16', expected weights of codes"),
+            ({"backward": "int8"}, "backward is 'int8' and weights 'bf16', expected weights of int8 or int4"),
             ({"weights": "int4", "group": 32, "backward": "int8"}, "backward is 'int8' and group=32, expected one scale"),
             ({"weights": "int4", "zeros": True, "backward": "int8"}, "backward is 'int8' and zeros=True, expected one scale"),
         ):
@@ -168,6 +171,26 @@ class CodesTest(unittest.TestCase):
         for bad in ({"bits": 5}, {"bits": 8, "group": 32}, {"bits": 4, "group": 16}, {"bits": 8, "zeros": True}):
             with self.assertRaisesRegex(ValueError, "expected 8 bits, or 4 with one of the groups"):
                 sluice_torch.quantize(weight, **bad)
+
+    def test_codes_of_fp8_are_the_nearest_numbers_of_their_square(self):
+        weight = torch.randn(3, 130, 200, generator=torch.Generator().manual_seed(1))
+        weight[0, :128, :128], weight[1, 128:, 128:] = 0, 2.0**-125
+        made, scale = sluice_torch.quantize_fp8(weight)
+        self.assertEqual((made.dtype, made.shape, scale.dtype, scale.shape), (torch.uint8, (3, 130, 200), torch.float32, (3, 2, 2)))
+        for square, count in (((0, slice(0, 128), slice(0, 128)), (0, 0, 0)), ((1, slice(128, None), slice(128, None)), (1, 1, 1))):
+            self.assertEqual((made[square].max().item(), scale[count].item()), (0, 1))
+        known = codes.e4m3()
+        self.assertEqual((known[0x38].item(), known[0x7E].item(), known[1].item(), known[0xC0].item()), (1, 448, 2.0**-9, -2))
+        finite = known[known.isfinite()].unique()
+        for expert in range(3):
+            of = scale[expert].repeat_interleave(128, 0)[:130].repeat_interleave(128, 1)[:, :200]
+            nearest = (weight[expert].double() / of.double())[..., None].sub(finite.double()).abs().amin(-1)
+            off = (weight[expert].double() / of.double() - known[made[expert].long()].double()).abs()
+            self.assertLess((off - nearest).max().item(), 1e-4)  # but for the rounding of the quotient
+        ties = torch.tensor([[448, 17, 18.5, 19, 3 * 2.0**-10, -(2.0**-10)]])  # between two codes the even one
+        self.assertEqual(sluice_torch.quantize_fp8(ties)[0].tolist(), [[0x7E, 0x58, 0x59, 0x5A, 2, 0x80]])
+        with self.assertRaisesRegex(ValueError, "NaN or infinity"):
+            sluice_torch.quantize_fp8(torch.tensor([[float("nan")]]))
 
     def test_packed_codes_take_half_of_packed_bfloat16_or_a_third(self):
         x, ids, given, _ = batch(200)
@@ -204,6 +227,7 @@ class CodesTest(unittest.TestCase):
                 ("int4", {"group": 32}, 0.22),
                 ("int4", {"group": 32, "zeros": True}, 0.18),
                 ("int4-weights", {"group": 32, "zeros": False}, 0.22),
+                ("fp8-weights", {}, 0.06),
             ):
                 found = error(make(weights, **options)(x, ids, given), expected)
                 self.assertLess(found, bound, (weights, options))
@@ -211,7 +235,7 @@ class CodesTest(unittest.TestCase):
 
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
-        for weights in ("int8-weights", "int4-weights"):
+        for weights in ("int8-weights", "int4-weights", "fp8-weights"):
             layer, other = make(weights, lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():
@@ -295,6 +319,10 @@ class CodesTest(unittest.TestCase):
     def test_what_is_wrong_is_refused(self):
         with self.assertRaisesRegex(ValueError, "weights is 'int5', expected one of bf16, int8, int8-weights, int4, int4-weights"):
             make("int5")
+        with self.assertRaisesRegex(ValueError, "intermediate columns of a rank: 96, expected a multiple of 128 for fp8-weights"):
+            sluice_torch.MoE(HIDDEN, 96, EXPERTS, TOP_K, weights="fp8-weights")
+        with self.assertRaisesRegex(ValueError, "backward is 'int8' and weights 'fp8-weights', expected weights of int8 or int4"):
+            make("fp8-weights", backward="int8")
         with self.assertRaisesRegex(ValueError, "group is 48, expected one of 0, 32, 64, 128"):
             make("int4", group=48)
         with self.assertRaisesRegex(ValueError, "weights='int8' have no groups, expected 'int4' or 'int4-weights'"):
@@ -324,6 +352,8 @@ def ranks(rank, size):
         bound = BOUND if weights.endswith("-weights") and not more else OF_ROWS
         for options in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": size}):
             options = {**options, **more}
+            if weights == "fp8-weights" and "tp" in options:
+                continue  # a shard would have half a square
             layer = make(weights, ep_group=dist.group.WORLD, timeout=20, **options)
             number = rank // layer.shape.tp if layer.shape.tokens == "same" else rank
             x, ids, given, dy = batch(tokens=(40, 0, 23, 9)[number], seed=number)

@@ -102,6 +102,22 @@ def experts(writer, group=32, symmetric=False, **options):
     return tensors, drawn
 
 
+def squares_of(hidden, intermediate):
+    """The tensors of all experts in FP8, and the codes and scales of each, by (expert, name)."""
+    draw, tensors, made = random.Random(7), {}, {}
+    for expert in range(EXPERTS):
+        for name in NAMES:
+            out, length = (hidden, intermediate) if name == "down_proj" else (intermediate, hidden)
+            shape = (-(-out // 128), -(-length // 128))
+            each = [draw.choice((draw.randrange(0x70), 0x80 + draw.randrange(0x70))) for _ in range(out * length)]
+            scale = [draw.randrange(1, 9) / 4096 for _ in range(shape[0] * shape[1])]
+            base = f"{PREFIX}.{expert}.{name}"
+            tensors[f"{base}.weight"] = ("F8_E4M3", (out, length), each)
+            tensors[f"{base}.weight_scale_inv"] = ("F32", shape, scale)
+            made[expert, name] = torch.tensor(each, dtype=torch.uint8).view(out, length), torch.tensor(scale).view(shape)
+    return tensors, made
+
+
 def make(weights="bf16", **options):
     return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **options)
 
@@ -247,6 +263,29 @@ class LoadingTest(unittest.TestCase):
                 gate, up, down = (expected[expert, name] for name in NAMES)
                 self.assertTrue(torch.equal(layer.gate_up_weight[expert], torch.cat((gate, up))), blocks)
                 self.assertTrue(torch.equal(layer.down_weight[expert], down), blocks)
+
+    def test_fp8_in_squares_is_used_as_it_is(self):
+        tensors, made = squares_of(200, 128)
+        layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, weights=weights, threads=2) for weights in ("fp8-weights", "bf16"))
+        for each in (layer, plain):
+            load(Folder(tensors, files=2), each)
+        for row in range(EXPERTS):
+            for name, parts in (("gate_up_weight", NAMES[:2]), ("down_weight", NAMES[2:])):
+                codes, scale = (torch.cat([made[row, part][kind] for part in parts]) for kind in range(2))
+                self.assertTrue(torch.equal(getattr(layer, name)[row], codes))
+                self.assertTrue(torch.equal(getattr(layer, f"{name}_scales")[row], scale))
+        x = torch.randn(50, 200).bfloat16()
+        ids, weights = torch.arange(100).view(50, 2) % EXPERTS, torch.rand(50, 2)
+        with torch.no_grad():  # both multiply the same numbers of bfloat16
+            self.assertTrue(torch.equal(layer(x, ids.int(), weights), plain(x, ids.int(), weights)))
+        state = layer.state_dict()
+        self.assertEqual(sorted(state), ["down_weight", "down_weight_scales", "gate_up_weight", "gate_up_weight_scales"])
+        coded = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, weights="int8", threads=2)
+        load(Folder(tensors), coded)  # numbers, quantised again
+        self.assertEqual(coded.gate_up_weight.dtype, torch.int8)
+        pairs = awq(f"{PREFIX}.0.gate_proj", Drawn(1, 128, 128, 32, False))
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has weights='fp8-weights'"):
+            load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, weights="fp8-weights", threads=2))
 
     def test_experts_in_another_order(self):
         tensors, drawn = experts(plain)
@@ -421,6 +460,24 @@ def ranks(rank, size):
                 gate, up, down = (drawn[expert, name].numbers() for name in NAMES)
                 assert torch.equal(numbers_of(layer, "gate_up_weight", row), torch.cat((gate[own], up[own]))), (mesh, row)
                 assert torch.equal(numbers_of(layer, "down_weight", row), down[:, own]), (mesh, row)
+    tensors, made = squares_of(128, 256)
+    folder, results = Folder(tensors), []
+    x = torch.randn(20 + 3 * rank, 128, generator=torch.Generator().manual_seed(rank)).bfloat16()
+    ids = torch.arange(2 * len(x), dtype=torch.int32).view(-1, 2) % EXPERTS
+    for weights in ("fp8-weights", "bf16"):
+        layer = sluice_torch.MoE(128, 256, EXPERTS, TOP_K, weights=weights, tp=2, ep_group=dist.group.WORLD, timeout=20)
+        sluice_torch.load_experts(folder.path, layer, PREFIX)
+        own, of_scales = (slice(layer.shard * each, (layer.shard + 1) * each) for each in (128, 1))
+        for row, expert in enumerate(layer.local_experts):
+            (gate, gate_scale), (up, up_scale), (down, down_scale) = (made[expert, name] for name in NAMES)
+            expected = [torch.cat((gate[own], up[own])), torch.cat((gate_scale[of_scales], up_scale[of_scales])), down[:, own], down_scale[:, of_scales]]
+            found = [getattr(layer, f"{name}{more}")[row] for name in ("gate_up_weight", "down_weight") for more in ("", "_scales")[: 1 + layer.shape.has_codes]]
+            if not layer.shape.has_codes:
+                expected = [codes.dequantize_fp8(*expected[at : at + 2]) for at in (0, 2)]
+            assert all(map(torch.equal, found, expected)), (weights, row)
+        with torch.no_grad():
+            results.append(layer(x, ids, torch.ones(ids.shape)))
+    assert torch.equal(*results), "codes give other bits than their numbers"
 
 
 if __name__ == "__main__" and not core_jobs.main({"ranks": ranks}):

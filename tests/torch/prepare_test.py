@@ -12,8 +12,8 @@ from moe_eager import route
 from sluice_torch import cache
 from sluice_torch.lora import LoRAConfig
 
-HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 64, 8, 2
-KINDS = {"bf16": {}, "int8": {}, "int4": {"group": 32}, "int4-weights": {"group": 64, "zeros": True}}
+HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 128, 8, 2
+KINDS = {"bf16": {}, "int8": {}, "int4": {"group": 32}, "int4-weights": {"group": 64, "zeros": True}, "fp8-weights": {}}
 
 
 def make(weights="bf16", seed=0, frozen=True, **options):
@@ -81,7 +81,7 @@ class PrepareTest(unittest.TestCase):
                     layer = make(weights, lora=LoRAConfig(4))
                     prepare(layer)
                     # codes that bfloat16 rows multiply have no packed form
-                    self.assertTrue(min(packed(layer)) > 0 or weights == "int4-weights")
+                    self.assertTrue(min(packed(layer)) > 0 or weights in ("int4-weights", "fp8-weights"))
                     self.assertEqual(packed(layer), packed(other))  # a step that reaches each expert packs as much
                     self.assert_ready(layer, step, expected)
 

@@ -17,7 +17,7 @@ from moe_eager import BOUND, eager, error, route
 from sluice_torch import LoRAConfig, codes
 from write_safetensors import write
 
-HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 96, 4, 2, 200
+HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 128, 4, 2, 200
 PREFIX = "model.layers.0.mlp.experts"
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
@@ -32,6 +32,7 @@ CACHES = {
     "int8": ({"weights": "int8", "pack_frozen": True}, 0.05),
     "int4": ({"weights": "int4", "group": 32, "pack_frozen": True}, 0.3),
     "int4-weights": ({"weights": "int4-weights", "group": 32, "pack_frozen": True}, 0.3),
+    "fp8-weights": ({"weights": "fp8-weights", "pack_frozen": True}, 0.08),
     "places": ({"spare": 2, "pack_frozen": True}, BOUND),
 }
 
@@ -122,7 +123,7 @@ def initialise(layer):
     set_weights(layer, NEW)
 
 
-PLAIN, CODES = {"packed", "packed float32", "amaxes", "amaxes and packed", "delayed amaxes", "blocks"}, {"int8", "int4", "int4-weights"}
+PLAIN, CODES = {"packed", "packed float32", "amaxes", "amaxes and packed", "delayed amaxes", "blocks"}, {"int8", "int4", "int4-weights", "fp8-weights"}
 ALL = PLAIN | CODES | {"places"}
 DELAYED = {"delayed amaxes"}  # scales of rows are for those of earlier steps, unless the way says that weights are others
 # Each way, and the caches that a layer can have with it.

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "compiler/api/compile.h"
+#include "runtime/base/encoding.h"
 #include "tools/bench/peer_contest.h"
 
 namespace sluice::tools {
@@ -60,7 +61,8 @@ std::string wordsOf(const BenchOptions& options) {
 double weightBytes(const BenchOptions& options) {
   if (!makesCodes(options.precision)) return 2;
   const double scales = options.group == 0 ? 0 : (options.zeros ? 8.0 : 4.0) / options.group;
-  return (options.precision.starts_with("int4") ? 0.5 : 1) + scales;
+  const std::string name = options.precision.substr(0, options.precision.find('-'));
+  return numberBytes(findEncoding(name)->element) + scales;
 }
 
 // Whether the unit that multiplies in the passes that are measured is that of codes.

@@ -58,6 +58,11 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
   const auto factor = static_cast<float>(scale);
   const auto fill = [&](int64_t i) {
     if (tensor.type() == DType::kU8) return setElement(DType::kU8, tensor.data(), i, random.below(256));
+    if (tensor.type() == DType::kF8_E4M3) {  // no NaN
+      const auto code = static_cast<uint8_t>(random.below(254));
+      tensor.as<uint8_t>()[i] = static_cast<uint8_t>(code < 127 ? code : code + 1);
+      return;
+    }
     const float value = random.normal() * factor;
     setElement(tensor.type(), tensor.data(), i,
                isCodes(tensor.type()) ? std::clamp(std::nearbyint(value), -127.0F, 127.0F) : value);
@@ -232,7 +237,7 @@ bool canMake(const TaskProgram& program, BufferId id) {
   if (buffer.type == DType::kI32)
     return std::any_of(program.entries.begin(), program.entries.end(),
                        [&](const Entry& entry) { return entry.expertIds == id || entry.placement == id; });
-  if (isCodes(buffer.type)) return productWith(program, id) != nullptr;
+  if (isCodes(buffer.type) || buffer.type == DType::kF8_E4M3) return productWith(program, id) != nullptr;
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
@@ -302,9 +307,9 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
   double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
   if (scaled || shifted) {
     // codes of 8 bits are of numbers whose standard deviation is a quarter of the largest; those of 4 bits
-    // are even, with a standard deviation of 4.6 around 7.5
-    const bool halves = codesPerElement(program.at(findBuffer(*product, &Operands::b)).type) == 2;
-    scale *= halves ? 1 / 4.6 : 4.0 / 127;
+    // are even, with a standard deviation of 4.6 around 7.5, and those of 8-bit floats, of 100
+    const DType codes = program.at(findBuffer(*product, &Operands::b)).type;
+    scale *= codes == DType::kU8 ? 1 / 4.6 : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;
     return fillScales(tensor, scaled ? scale : -7.5 * scale, streamOf(spec, buffer.name, dense ? 0 : owner));
   }
   if (isCodes(buffer.type)) scale = 127.0 / 4;

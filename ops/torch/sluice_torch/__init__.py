@@ -23,6 +23,7 @@ _EXPORTS = {
     "replace_moe": "replace",
     "fp8_autocast": "autocast",
     "quantize": "codes",
+    "quantize_fp8": "codes",
     "trace": "tracing",
     "load_experts": "loading",
     "adapter_config": "adapters",

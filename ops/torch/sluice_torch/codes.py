@@ -1,8 +1,8 @@
-"""Weights of 8 or 4 bits: codes, and a scale for each output channel or group of it (docs/PRECISION.md)."""
+"""Weights of 8 or 4 bits: codes, and a scale for each output channel, group of it or square (docs/PRECISION.md)."""
 
 import torch
 
-from .graphs import GROUPS, LayerShape
+from .graphs import GROUPS, SQUARE, LayerShape
 from .writes import write
 
 # Of magnitudes, or ranges with zeros: a block below it has equal codes.
@@ -66,12 +66,64 @@ def dequantize(
     return (numbers if zero is None else numbers + zero).to(dtype)
 
 
+def e4m3() -> torch.Tensor:
+    """The numbers of all codes of 4 bits of exponent and 3 of fraction; codes 127 and 255 are NaN."""
+    code = torch.arange(256)
+    exponent, fraction = code >> 3 & 15, (code & 7).float()
+    size = torch.where(exponent == 0, fraction / 8 * 2.0**-6, (1 + fraction / 8) * torch.exp2(exponent.float() - 7))
+    return torch.where(code & 127 == 127, float("nan"), torch.where(code < 128, size, -size))
+
+
+def _over_numbers(scale: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    return scale.repeat_interleave(SQUARE, -2)[..., :rows, :].repeat_interleave(SQUARE, -1)[..., :columns]
+
+
+@torch.no_grad()
+def quantize_fp8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes of E4M3, uint8 [..., out, in], and float32 scale [..., out / 128, in / 128], rounded up, of a weight: the nearest
+    numbers, ties to even, to weight / scale with scale = amax / 448 for the largest magnitude amax of each square.
+
+    ValueError: a weight with NaN or infinity.
+    """
+    weight = weight.float()
+    if not torch.isfinite(weight).all():
+        raise ValueError("a weight with NaN or infinity has no codes")
+    rows, columns = weight.shape[-2:]
+    padded = torch.nn.functional.pad(weight.abs(), (0, -columns % SQUARE, 0, -rows % SQUARE))
+    amax = padded.unflatten(-1, (-1, SQUARE)).amax(-1).unflatten(-2, (-1, SQUARE)).amax(-2)
+    tiny = amax < 4 * _LEAST
+    scale = torch.where(tiny, 1.0, amax / 448)
+    numbers = weight / _over_numbers(scale, rows, columns) * ~_over_numbers(tiny, rows, columns)
+    known = e4m3()[:127]
+    between = (known[1:] + known[:-1]) / 2
+    codes = torch.bucketize(numbers.abs(), between)  # a number in the middle gets the smaller of its neighbours
+    codes += (codes % 2 == 1) & (numbers.abs() == between[codes.clamp(max=len(between) - 1)])
+    return (codes + 128 * (numbers < 0)).to(torch.uint8), scale
+
+
+def dequantize_fp8(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """The numbers of codes as quantize_fp8() makes them, rounded once at the end."""
+    return (e4m3()[codes.long()] * _over_numbers(scale, *codes.shape[-2:])).to(dtype)
+
+
+def numbers_of(shape: LayerShape, codes: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
+    """The numbers of a weight of a layer that has codes."""
+    return dequantize_fp8(codes, *beside) if shape.has_squares else dequantize(codes, *beside)
+
+
 def tensors_of(shape: LayerShape, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
     """The parameters of a layer for its weight `name` or a part of its rows: the weight itself, or codes and what they
     have beside them."""
     if not shape.has_codes:
         return {name: weight}
-    return dict(zip((name, *shape.beside(name)), quantize(weight, shape.bits, shape.group, shape.zeros)))
+    made = quantize_fp8(weight) if shape.has_squares else quantize(weight, shape.bits, shape.group, shape.zeros)
+    return dict(zip((name, *shape.beside(name)), made))
+
+
+def part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor:
+    """Number `number` of `count` equal parts of the rows; None: all."""
+    each = len(rows) // count
+    return rows if number is None else rows[number * each : (number + 1) * each]
 
 
 @torch.no_grad()
@@ -79,9 +131,8 @@ def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor):
     """Sets the weights of row `row` of a layer's parameters, an expert or a shard of one: gate, if there is one, and up
     [I, H], and down [H, I]. If the layer has codes, these are made of them."""
     *before, down = matrices
-    part = layer.gate_up_weight.shape[1] // len(before)
-    places = [("gate_up_weight", slice(number * part, (number + 1) * part), each) for number, each in enumerate(before)]
-    for name, rows, given in (*places, ("down_weight", slice(None), down)):
+    places = [("gate_up_weight", number, each) for number, each in enumerate(before)]
+    for name, number, given in (*places, ("down_weight", None, down)):
         plain = getattr(layer, name).is_floating_point()
         for each, tensor in ({name: given} if plain else tensors_of(layer.shape, name, given)).items():
-            write(getattr(layer, each)[row, rows], tensor)
+            write(part_of(getattr(layer, each)[row], number, len(before)), tensor)

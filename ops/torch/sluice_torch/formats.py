@@ -10,6 +10,7 @@ import torch
 
 from . import codes
 from .checkpoint import Checkpoint
+from .graphs import SQUARE
 
 # Codes of a word of 32 bits, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
 # as layers have them; AWQ has them in another order.
@@ -21,19 +22,21 @@ _WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16
 
 @dataclasses.dataclass
 class Matrix:
-    """Numbers, or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
-    symmetric."""
+    """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
+    symmetric; or codes of E4M3 with a scale for each square."""
 
     name: str
     numbers: torch.Tensor | None = None  # [out, in], a floating type
     pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
-    scale: torch.Tensor | None = None  # [out, groups], a floating type
+    scale: torch.Tensor | None = None  # [out, groups], a floating type; of squares float32 [out / 128, in / 128], rounded up
     zero: torch.Tensor | None = None  # float32 [out, groups]; None: symmetric
+    squares: torch.Tensor | None = None  # uint8 [out, in], as sluice_torch.quantize_fp8() makes them
 
     @property
     def shape(self) -> tuple[int, int]:
-        if self.numbers is not None:
-            return tuple(self.numbers.shape)
+        whole = self.squares if self.numbers is None else self.numbers
+        if whole is not None:
+            return tuple(whole.shape)
         return self.pairs.shape[0], 2 * self.pairs.shape[1]
 
     @property
@@ -44,6 +47,8 @@ class Matrix:
         """The numbers, of codes in float32."""
         if self.numbers is not None:
             return self.numbers
+        if self.squares is not None:
+            return codes.dequantize_fp8(self.squares, self.scale, torch.float32)
         return codes.dequantize(self.pairs, self.scale.float(), self.zero, torch.float32)
 
 
@@ -60,34 +65,26 @@ def read(checkpoint: Checkpoint, base: str) -> Matrix:
     if weight.dim() != 2:
         raise ValueError(f"{name} has shape {list(weight.shape)}, expected a matrix")
     if checkpoint.type_of(name) == "F8_E4M3":
-        return Matrix(name, _e4m3()[weight.long()] * _scales_of_numbers(checkpoint, base, weight))
+        return _fp8(checkpoint, base, weight)
     if not weight.is_floating_point():
         raise ValueError(f"{name} has type {checkpoint.type_of(name)}, expected a floating type")
     return Matrix(name, weight)
 
 
-def _scales_of_numbers(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> torch.Tensor:
-    """Of each number of an FP8 matrix: squares of 128 in float32, or the exponents of blocks of 32 along a row."""
+def _fp8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
+    """Codes with scales of squares, or the numbers of codes with the exponents of blocks of 32 along a row."""
     rows, columns = weight.shape
     name = f"{base}.weight_scale_inv"
     if name in checkpoint:
-        scale = _part(checkpoint, name, (-(-rows // 128), -(-columns // 128)), _FLOATS).float()
-        return scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+        scale = _part(checkpoint, name, (-(-rows // SQUARE), -(-columns // SQUARE)), _FLOATS).float()
+        return Matrix(f"{base}.weight", scale=scale, squares=weight)
     name = f"{base}.weight_scale"
     if name not in checkpoint or checkpoint.type_of(name) not in _EXPONENTS:
         raise ValueError(f"{base}.weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents")
     if columns % 32:
         raise ValueError(f"{base}.weight has rows of {columns}, expected a multiple of the 32 of a block of MXFP8")
     exponents = _part(checkpoint, name, (rows, columns // 32))
-    return torch.exp2(exponents.float() - 127).repeat_interleave(32, 1)
-
-
-def _e4m3() -> torch.Tensor:
-    """The numbers of all codes of 4 bits of exponent and 3 of fraction; codes 127 and 255 are NaN."""
-    code = torch.arange(256)
-    exponent, fraction = code >> 3 & 15, (code & 7).float()
-    size = torch.where(exponent == 0, fraction / 8 * 2.0**-6, (1 + fraction / 8) * torch.exp2(exponent.float() - 7))
-    return torch.where(code & 127 == 127, float("nan"), torch.where(code < 128, size, -size))
+    return Matrix(f"{base}.weight", codes.e4m3()[weight.long()] * torch.exp2(exponents.float() - 127).repeat_interleave(32, 1))
 
 
 def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:

@@ -17,8 +17,9 @@ from .structure import ACTIVATIONS, LIMITED, inputs_of
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
 # What weights are: bfloat16 (or float32 parameters); codes of 8 or 4 bits that multiply rows of codes; codes that multiply
-# rows of bfloat16.
-PRECISIONS = ("bf16", "int8", "int8-weights", "int4", "int4-weights")
+# rows of bfloat16, of which those of FP8 are E4M3 with a scale for each square of SQUARE by SQUARE numbers.
+PRECISIONS = ("bf16", "int8", "int8-weights", "int4", "int4-weights", "fp8-weights")
+SQUARE = 128
 
 # With weights of codes: rows of gradients that they multiply are bfloat16, or codes of 8 bits.
 BACKWARDS = ("bf16", "int8")
@@ -98,6 +99,8 @@ class LayerShape:
         if self.bits != 4:
             if self.group or self.zeros:
                 raise ValueError(f"weights={self.weights!r} have no {'groups' if self.group else 'zeros'}, expected 'int4' or 'int4-weights'")
+            if self.has_squares and self.part % SQUARE:
+                raise ValueError(f"intermediate columns of a rank: {self.part}, expected a multiple of {SQUARE} for {self.weights}")
             return
         for name, size in (("hidden", self.hidden), ("intermediate columns of a rank", self.part)):
             if size % (self.group or 2):
@@ -108,8 +111,8 @@ class LayerShape:
             raise ValueError(f"backward is {self.backward!r}, expected one of {', '.join(BACKWARDS)}")
         if self.backward == "bf16":
             return
-        if not self.has_codes:
-            raise ValueError(f"backward is {self.backward!r} and weights {self.weights!r}, expected weights of codes")
+        if not self.has_codes or self.has_squares:
+            raise ValueError(f"backward is {self.backward!r} and weights {self.weights!r}, expected weights of int8 or int4")
         if self.group or self.zeros:
             has = f"group={self.group}" if self.group else "zeros=True"
             raise ValueError(f"backward is {self.backward!r} and {has}, expected one scale per channel without zeros")
@@ -153,17 +156,24 @@ class LayerShape:
     @property
     def bits(self) -> int:
         """Of an element of a weight."""
-        return {"bf16": 16, "int8": 8, "int4": 4}[self.weights.removesuffix("-weights")]
+        return {"bf16": 16, "int8": 8, "int4": 4, "fp8": 8}[self.weights.removesuffix("-weights")]
+
+    @property
+    def has_squares(self) -> bool:
+        """Whether weights are codes of FP8, with a scale for each square."""
+        return self.weights == "fp8-weights"
 
     def beside(self, weight: str) -> tuple[str, ...]:
-        """The names of what a weight of codes has beside them: its scale and, with zeros, its zero; with groups in the
-        plural, because these are sharded where those of channels are not."""
+        """The names of what a weight of codes has beside them: its scale and, with zeros, its zero; with groups or squares
+        in the plural, because these are sharded where those of channels are not."""
         kinds = ("scale", "zero")[: self.has_codes + self.zeros]
-        return tuple(f"{weight}_{kind}{'s' if self.group else ''}" for kind in kinds)
+        return tuple(f"{weight}_{kind}{'s' if self.group or self.has_squares else ''}" for kind in kinds)
 
-    def scales_along(self, length: int) -> int:
-        """The scales of codes in a sum of this length."""
-        return length // self.group if self.group else 1
+    def scales(self, rows: int, length: int) -> tuple[int, int]:
+        """The shape of the scales of a matrix of `rows` by sums of this length."""
+        if self.has_squares:
+            return -(-rows // SQUARE), -(-length // SQUARE)
+        return rows, length // self.group if self.group else 1
 
     @property
     def places(self) -> int:
@@ -225,16 +235,19 @@ def _tensors(shape: LayerShape) -> Graph:
     hidden, columns, both = shape.hidden, shape.part, shape.inputs * shape.part
     before = "gate_up_rows" if shape.inputs == 2 else "rows"
     of_weights, per_element = {16: ("BF16", 1), 8: ("I8", 1), 4: ("U8", 2)}[shape.bits]
+    if shape.has_squares:
+        of_weights = "F8_E4M3"
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
     weight("gate_up_weight", both, hidden // per_element, parallel=before, type=of_weights)
     weight("down_weight", hidden, columns // per_element, parallel="columns", type=of_weights)
     for name in shape.beside("gate_up_weight"):
-        weight(name, both, shape.scales_along(hidden), parallel=before, type="F32")
+        rows, along = shape.scales(both, hidden)
+        weight(name, rows, along, parallel=before if rows > 1 else None, type="F32")
     for name in shape.beside("down_weight"):
-        several = shape.scales_along(columns) > 1
-        weight(name, hidden, shape.scales_along(columns), parallel="columns" if several else None, type="F32")
+        rows, along = shape.scales(hidden, columns)
+        weight(name, rows, along, parallel="columns" if along > 1 else None, type="F32")
     if shape.spare is not None:
         graph.add_tensor("placement", "I32", shape.places)
     graph.add_tensor("routing", "routing")

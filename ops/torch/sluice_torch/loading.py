@@ -4,6 +4,7 @@ import torch
 
 from . import codes, formats, gguf
 from .checkpoint import Checkpoint
+from .graphs import SQUARE
 from .integers import MAX_EXPERTS, whole_number
 
 NAMES = ("gate_proj", "up_proj", "down_proj")
@@ -94,6 +95,12 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
     if shape.tp == 1:
         return matrix
     own = slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
+    if matrix.squares is not None:
+        if shape.part % SQUARE:
+            return _shard(layer, formats.Matrix(matrix.name, matrix.decoded()), part)
+        of_scales = slice(own.start // SQUARE, own.stop // SQUARE)
+        scale, made = ((each[at] if dimension == 0 else each[:, at]) for each, at in ((matrix.scale, of_scales), (matrix.squares, own)))
+        return formats.Matrix(matrix.name, scale=scale, squares=made)
     if matrix.numbers is not None:
         return formats.Matrix(matrix.name, matrix.numbers[own] if dimension == 0 else matrix.numbers[:, own])
     if dimension == 0:
@@ -112,21 +119,22 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
 def _set(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], part: tuple, matrix: formats.Matrix):
     name, half, _ = part
     shape = layer.shape
-    lines = slice(None) if half is None else slice(half * shape.part, (half + 1) * shape.part)
     if not shape.has_codes:
         tensors = {name: matrix.decoded()}
-    elif matrix.numbers is not None:
-        tensors = codes.tensors_of(shape, name, matrix.numbers)
+    elif matrix.numbers is not None or (matrix.squares is not None and not shape.has_squares):
+        tensors = codes.tensors_of(shape, name, matrix.decoded())
     else:
         tensors = dict(zip((name, *shape.beside(name)), _as_they_are(layer, matrix)))
     for each, tensor in tensors.items():
         for row in rows:
-            checkpoint.copy_into(getattr(layer, each)[row, lines], tensor)
+            checkpoint.copy_into(codes.part_of(getattr(layer, each)[row], half, shape.inputs), tensor)
 
 
 def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
-    """Codes of 4 bits, scale and zero as a layer has them."""
+    """Codes, scale and zero as a layer has them."""
     shape = layer.shape
+    if matrix.squares is not None:
+        return matrix.squares, matrix.scale
     group = 0 if matrix.scale.shape[1] == 1 and not shape.group else matrix.group
     if shape.bits != 4 or group != shape.group:
         raise ValueError(

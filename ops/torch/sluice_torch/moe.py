@@ -69,8 +69,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     weights      "bf16": parameters of `dtype`. "int8": codes of 8 bits with a float32 scale per output channel, as frozen
                  parameters (gate_up_weight_scale [E, 2 I, 1], down_weight_scale [E, H, 1]); rows that they multiply become
-                 codes, too. "int4": codes of 4 bits, two per byte; rows become codes of 8 bits. "int8-weights",
-                 "int4-weights": rows stay bfloat16. docs/PRECISION.md
+                 codes, too. "int4": codes of 4 bits, two per byte; rows become codes of 8 bits. "int8-weights", "int4-weights",
+                 "fp8-weights" (E4M3, uint8, with ..._scales [E, 2 I / 128, H / 128]): rows stay bfloat16. docs/PRECISION.md
     group        with codes of 4 bits: 32, 64 or 128 numbers along the sum that share a scale (parameters ..._scales, the
                  last dimension by group); 0: all
     zeros        with codes of 4 bits: each scale has a zero beside it, for weights that are not symmetric (..._zero, or
@@ -169,11 +169,11 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             return
         *rows, length = sizes
         if self.shape.bits == 8:
-            made = {name: empty_weight(sizes, dtype=torch.int8)}
+            made = {name: empty_weight(sizes, dtype=torch.uint8 if self.shape.has_squares else torch.int8)}
         else:
             made = {name: empty_weight(*rows, length // 2, dtype=torch.uint8)}
         for each in self.shape.beside(name):
-            made[each] = torch.empty(*rows, self.shape.scales_along(length))
+            made[each] = torch.empty(rows[0], *self.shape.scales(rows[1], length))
         for each, tensor in made.items():
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 

@@ -81,7 +81,7 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
         gate_up, down = (weights.pop(own) for own in WEIGHTS)
         if layer.shape.has_codes:
             gate_up, down = (
-                codes.dequantize(each, *(weights.pop(name) for name in layer.shape.beside(own)))
+                codes.numbers_of(layer.shape, each, *(weights.pop(name) for name in layer.shape.beside(own)))
                 for own, each in zip(WEIGHTS, (gate_up, down))
             )
         if merge and layer.lora is not None:

@@ -61,3 +61,35 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %n = moe.gmm "n"(%q, %w) row_scale(%qs) weight_zero(%z) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<T x f32>, !moe.tensor<1 x 48 x f32>) -> !moe.tensor<T x 48 x bf16>
   }
 }
+
+// -----
+
+// Codes of 8-bit floats have a scale for each square, of which the last ones are smaller.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 160 x bf16>
+    %w = moe.input "w" : !moe.tensor<160 x 48 x f8E4M3FN>
+    %s = moe.input "s" : !moe.tensor<2 x 1 x f32>
+    %t = moe.input "t" : !moe.tensor<1 x 1 x f32>
+    %n = moe.gmm "n"(%x, %w) weight_scale(%s) : (!moe.tensor<T x 160 x bf16>, !moe.tensor<160 x 48 x f8E4M3FN>, !moe.tensor<2 x 1 x f32>) -> !moe.tensor<T x 48 x bf16>
+    // expected-error@+1 {{node 'm': weight scale is [1 x 1 x f32], expected f32 with dimensions of a number for each square of 128 of the weight [160 x 48 x f8E4M3FN]}}
+    %m = moe.gmm "m"(%x, %w) weight_scale(%t) : (!moe.tensor<T x 160 x bf16>, !moe.tensor<160 x 48 x f8E4M3FN>, !moe.tensor<1 x 1 x f32>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
+
+// -----
+
+// Rows that are rounded are multiplied by bf16.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 48 x i8>
+    %s = moe.input "s" : !moe.tensor<1 x 48 x f32>
+    // expected-error@+1 {{node 'n' rounds its rows, but its weight is [32 x 48 x i8], expected bf16}}
+    %n = moe.gmm "n"(%x, %w) weight_scale(%s) {round_a = #moe<rounding mx_e4m3>} : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x i8>, !moe.tensor<1 x 48 x f32>) -> !moe.tensor<T x 48 x bf16>
+  }
+}

@@ -9,7 +9,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %rows = moe.dispatch "d"(%x, %r) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %w = moe.input "w" : !moe.tensor<2 x 32 x 48 x bf16>
-    // expected-error@+1 {{node 'n': weight is [2 x 32 x 48 x bf16], expected [C x N x bf16 or i8 or ui8] with C = 32 (rows)}}
+    // expected-error@+1 {{node 'n': weight is [2 x 32 x 48 x bf16], expected [C x N x bf16 or i8 or ui8 or f8E4M3FN] with C = 32 (rows)}}
     %n = moe.gmm "n"(%x, %w) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<2 x 32 x 48 x bf16>) -> !moe.tensor<T x 48 x bf16>
   }
 }
@@ -24,7 +24,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
     %rows = moe.dispatch "d"(%x, %r) : (!moe.tensor<T x 32 x bf16>, !moe.routing) -> !moe.tensor<R x 32 x bf16>
     %w = moe.input "w" : !moe.tensor<32 x 48 x bf16>
-    // expected-error@+1 {{node 'n': weight is [32 x 48 x bf16], expected [E x C x N x bf16 or i8 or ui8] with E = 2 (experts / ranks), C = 32 (rows)}}
+    // expected-error@+1 {{node 'n': weight is [32 x 48 x bf16], expected [E x C x N x bf16 or i8 or ui8 or f8E4M3FN] with E = 2 (experts / ranks), C = 32 (rows)}}
     %n = moe.gmm "n"(%rows, %w) : (!moe.tensor<R x 32 x bf16>, !moe.tensor<32 x 48 x bf16>) -> !moe.tensor<R x 48 x bf16>
   }
 }

@@ -361,7 +361,7 @@ moe.graph @g ranks = 2 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
     %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %rows = moe.input "rows" : !moe.tensor<R x 16 x bf16>
     %w = moe.input "w" : !moe.tensor<8 x 16 x 32 x bf16>
-    // expected-error@+1 {{node 'up': weight is [8 x 16 x 32 x bf16], expected [E x C x N x bf16 or i8 or ui8] with E = 4 (experts / ranks), C = 16 (rows)}}
+    // expected-error@+1 {{node 'up': weight is [8 x 16 x 32 x bf16], expected [E x C x N x bf16 or i8 or ui8 or f8E4M3FN] with E = 4 (experts / ranks), C = 16 (rows)}}
     moe.gmm "up"(%rows, %w) : (!moe.tensor<R x 16 x bf16>, !moe.tensor<8 x 16 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
   }
 }
@@ -374,7 +374,7 @@ moe.graph @g ranks = 1 experts = 8 top_k = 2 max_tokens = 1 symbols {} {
     %routing = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
     %rows = moe.input "rows" : !moe.tensor<R x 16 x bf16>
     %w = moe.input "w" : !moe.tensor<8 x 16 x 32 x bf16>
-    // expected-error@+1 {{node 'up': transposed weight is [8 x 16 x 32 x bf16], expected [E x N x C x bf16 or i8 or ui8] with E = 8 (experts / ranks), C = 16 (rows)}}
+    // expected-error@+1 {{node 'up': transposed weight is [8 x 16 x 32 x bf16], expected [E x N x C x bf16 or i8 or ui8 or f8E4M3FN] with E = 8 (experts / ranks), C = 16 (rows)}}
     moe.gmm "up"(%rows, %w) transpose : (!moe.tensor<R x 16 x bf16>, !moe.tensor<8 x 16 x 32 x bf16>) -> !moe.tensor<R x 32 x bf16>
   }
 }

@@ -94,7 +94,7 @@ TEST_CASE("shapes and types that do not fit are errors at the node's place") {
   CHECK(errorOf(text) ==
         errorAtText(text, "{\"name\": \"up_proj\"",
                     "node 'up_proj': weight is [4 x 128 x 64 x bf16], expected [E x C x N x bf16 or "
-                    "i8 or ui8] with "
+                    "i8 or ui8 or f8E4M3FN] with "
                     "E = 4 (experts / ranks), C = 64 (rows)"));
   text = edited("\"ids\": {\"type\": \"I32\"", "\"ids\": {\"type\": \"F32\"");
   CHECK(errorOf(text) ==

@@ -1,6 +1,7 @@
 // Products of codes: the same bits by every implementation. Products of bf16 and codes: those of the decoded
 // weight.
 #include <catch2/catch.hpp>
+#include <type_traits>
 
 #include "ops/gmm/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
@@ -164,19 +165,37 @@ TEST_CASE("a row whose scale is NaN gives NaN, and no other row does") {
   }
 }
 
-// Of blocks of blockRows x blockColumns elements of the weight as it lies, from (2, 3) of that matrix on.
+Matrix<uint8_t> randomE4m3(Random& random, int64_t rows, int64_t cols) {
+  Matrix<uint8_t> codes(rows, cols, cols + 3, 99, false);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      codes.at(r, c) = static_cast<uint8_t>(random() % 256 & 0xfe);  // no NaN
+  return codes;
+}
+
+float numberOf(int8_t code) { return code; }
+float numberOf(uint8_t code) { return fromE4m3(code); }
+
+// Blocks have blockRows x blockColumns elements of the weight as it lies, from (2, 3) of that matrix on.
+template <class Code>
 void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
                   int32_t blockColumns) {
   const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
   const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
-  const Matrix<int8_t> b = randomCodes(random, high, wide);
+  constexpr bool kIsFloat = std::is_same_v<Code, uint8_t>;
+  Matrix<Code> b(0, 0, 0, 0, false);
+  if constexpr (kIsFloat)
+    b = randomE4m3(random, high, wide);
+  else
+    b = randomCodes(random, high, wide);
   const int32_t across = (wide + 3) / blockColumns + 1;
   const std::vector<float> scale = randomScales(random, int64_t{(high + 2) / blockRows + 1} * across);
   Bf16Matrix decoded(high, wide, wide, kBf16NaN, false);
   for (int32_t i = 0; i < high; ++i)
     for (int32_t j = 0; j < wide; ++j)
-      decoded.at(i, j) = toBFloat16(
-          b.at(i, j) * scale[static_cast<size_t>((i + 2) / blockRows * across + (j + 3) / blockColumns)]);
+      decoded.at(i, j) =
+          toBFloat16(numberOf(b.at(i, j)) *
+                     scale[static_cast<size_t>((i + 2) / blockRows * across + (j + 3) / blockColumns)]);
   const std::vector<BFloat16> bias = randomBias(random, s.n);
   GmmArgs args{.a = {a.data(), a.ld()},
                .b = {decoded.data(), decoded.ld()},
@@ -196,7 +215,7 @@ void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_
     args.scaleB = {};
     args.c = {want.data(), want.ld()};
     run(by, args, false);
-    args.b = {b.data(), b.ld()};
+    args.b = {b.data(), b.ld(), kIsFloat ? DType::kF8_E4M3 : DType::kI8};
     args.scaleB = {scale.data(), across, blockRows, blockColumns, 2, 3};
     args.c = {c.data(), c.ld()};
     run(by, args, false);
@@ -211,7 +230,39 @@ TEST_CASE("products with codes have the bits of those with the decoded weight, f
     for (const bool transposed : {false, true})
       for (const auto& [rows, columns] :
            {std::pair{1, 5000}, {5000, 1}, {32, 1}, {1, 32}, {128, 128}, {3, 5}})
-        checkDecoded(random, s, transposed, rows, columns);
+        checkDecoded<int8_t>(random, s, transposed, rows, columns);
+}
+
+TEST_CASE("products with codes of E4M3 have the bits of those with the decoded weight") {
+  Random random(4);
+  for (const ProductShape& s : kShapes)
+    for (const bool transposed : {false, true})
+      for (const auto& [rows, columns] : {std::pair{128, 128}, {1, 5000}, {3, 1}})
+        checkDecoded<uint8_t>(random, s, transposed, rows, columns);
+}
+
+TEST_CASE("a NaN of E4M3 is one in all products with its column") {
+  const Bf16Matrix a(2, 3, 3, {0x3f80}, false);
+  Matrix<uint8_t> b(3, 4, 4, 0x38, false);
+  b.at(1, 2) = 0xff;
+  const float one = 1;
+  for (const Implementation& by : implementations()) {
+    Bf16Matrix c(2, 4, 4, kBf16Canary, true);
+    run(by,
+        {.a = {a.data(), a.ld()},
+         .b = {b.data(), b.ld(), DType::kF8_E4M3},
+         .c = {c.data(), c.ld()},
+         .rows = 2,
+         .n = 4,
+         .k = 3,
+         .transposeB = false,
+         .scratch = nullptr,
+         .scaleB = {&one, 1, 128, 128}},
+        false);
+    for (int32_t r = 0; r < 2; ++r)
+      for (int32_t j = 0; j < 4; ++j)
+        CHECK((j == 2 ? std::isnan(toFloat(c.at(r, j))) : toFloat(c.at(r, j)) == 3));
+  }
 }
 
 }  // namespace

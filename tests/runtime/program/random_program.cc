@@ -299,6 +299,14 @@ TaskProgram codesProgram() {
   return program;
 }
 
+TaskProgram floatWeightsProgram() {
+  TaskProgram program = codesProgram();
+  program.name = "float_weights";
+  program.buffers[0].type = DType::kF8_E4M3;
+  program.families[1].reads = {{1}, {0}, {}, {}, program.families[0].writes.back()};
+  return program;
+}
+
 TaskProgram roundedProgram() {
   TaskProgram program = codesProgram();
   program.name = "rounded";

@@ -28,6 +28,9 @@ TaskProgram codesProgram();
 // The same with what format 1.9 added: roundings of factors.
 TaskProgram roundedProgram();
 
+// What format 1.12 added: a weight of 8-bit floats.
+TaskProgram floatWeightsProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

@@ -66,10 +66,10 @@ TEST_CASE("the expert axis is E where ranks own different numbers of experts, an
     p.buffers[indexOf(p.buffers, "down_weight")].shape[0] = axis;
     return messageOf(p);
   };
-  CHECK(
-      withAxis(5, {Extent::kFixed, 3}) ==
-      "family 'down_proj' of entry 'forward': operand 'weight' is buffer 'down_weight' BF16 [3, 24, 32], expected "
-      "BF16 [E, 24, 32]");
+  CHECK(withAxis(5, {Extent::kFixed, 3}) ==
+        "family 'down_proj' of entry 'forward': operand 'weight' is buffer 'down_weight' BF16 [3, 24, 32], "
+        "expected "
+        "BF16 [E, 24, 32]");
   CHECK(withAxis(4, {Extent::kExperts, 0}) ==
         "buffer 'down_weight': dimension 0 is the experts of a rank, but all have 2, expected that number");
   CHECK(withAxis(5, {Extent::kExperts, 3}) ==

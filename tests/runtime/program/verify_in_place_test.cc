@@ -38,9 +38,10 @@ TEST_CASE("programs of one rank that copy no rows verify") {
 }
 
 TEST_CASE("rows of other ranks are not read where they are") {
-  CHECK_THAT(refusalInPlace([](TaskProgram& p) { p.mesh.ep = 2; }),
-             Contains("family 'up_proj' of entry 'forward': operand 'rows' is buffer 'x' BF16 [T, 32], expected "
-                      "BF16 [R, 32]"));
+  CHECK_THAT(
+      refusalInPlace([](TaskProgram& p) { p.mesh.ep = 2; }),
+      Contains("family 'up_proj' of entry 'forward': operand 'rows' is buffer 'x' BF16 [T, 32], expected "
+               "BF16 [R, 32]"));
 }
 
 TEST_CASE("rows that are rounded are not gathered") {

@@ -404,9 +404,10 @@ TEST_CASE("rows that are moved or summed are of bf16 or float32, all of one type
   CHECK(with({"x"}, DType::kF32).find("operand 'rows' is buffer 'rows_x' of type BF16, expected F32 as") !=
         std::string::npos);
   // a product reads the rows
-  CHECK(with({"x", "rows_x"}, DType::kF32) ==
-        "family 'up_proj' of entry 'forward': operand 'rows' is buffer 'rows_x' F32 [R, 32], expected BF16 [R, "
-        "32]");
+  CHECK(
+      with({"x", "rows_x"}, DType::kF32) ==
+      "family 'up_proj' of entry 'forward': operand 'rows' is buffer 'rows_x' F32 [R, 32], expected BF16 [R, "
+      "32]");
 }
 
 TEST_CASE("an activation reads as many columns as it has inputs, in all ops that have one") {

@@ -26,7 +26,7 @@ for activation in silu relu2; do
     done
   done
   check_layer forward --set ep=2 --set activation=$activation --trainable all --keep=minimal
-  for precision in int8 int8-weights int4 int4-weights; do
+  for precision in int8 int8-weights int4 int4-weights fp8-weights; do
     check_layer forward --set tp=2 --set activation=$activation --trainable x --precision $precision
   done
 done
