@@ -176,6 +176,12 @@ template <class Unit, class Pack, class B>
 struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   using Panel = PanelElement<Unit>;
   static const Panel* readyB(int32_t, int32_t) { return nullptr; }
+  // to[j][i] = element k0 + i of column col + j of a transposed b; at most kMostDecoded elements.
+  void decodeColumns(int32_t col, int32_t cols, int32_t k0, int32_t length, BFloat16* to,
+                     int64_t ldTo) const {
+    decode(this->sourceB(col, k0), this->args.b.ld, this->args.scaleB, Place{col, k0}, cols, length, to,
+           ldTo);
+  }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const B* ahead) const {
     const GmmArgs& args = this->args;
     packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,

@@ -117,9 +117,17 @@ void roundedCodesGmmBy(const GmmArgs& args) {
   packedProduct<Unit>(RoundedSource<Unit, Pack, uint8_t>{{scaled}}, scaled);
 }
 
-template <class Unit, class Pack, class B>
+// FewUnit multiplies few rows by a transposed weight, whose numbers are not packed.
+template <class Unit, class Pack, class FewUnit, class FewPack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
+  if constexpr (requires { typename FewUnit::Square; })
+    if (args.transposeB && args.rows > 0 && args.rows <= FewUnit::Square::kMostRows) {
+      const GmmArgs given = args.rowsA ? withGathered<Unit, FewUnit>(args) : args;
+      const DecodedSource<FewUnit, FewPack, B> source{{given}};
+      return productAlongColumns<typename FewUnit::Square>(source, given.rows, given.n, given.k, FewUnit::kNr,
+                                                           static_cast<float*>(given.scratch));
+    }
   packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args);
 }
 
@@ -208,12 +216,12 @@ struct ProductsBy {
        gmmScratchBytesBy<Unit, NarrowUnit>, packedBytesBy<Unit>},
       {kRoundedCodesProduct, partByPart<roundedCodesGmmBy<Unit, Pack>>, packWeightBy<Unit, Pack, BFloat16>,
        gmmScratchBytesBy<Unit>, packedBytesBy<Unit>},
-      {kDecodedProduct, partByPart<decodedGmmBy<Unit, Pack, int8_t>>, nullptr, gmmScratchBytesBy<Unit>,
-       notPacked},
-      {kDecodedHalvesProduct, partByPart<decodedGmmBy<Unit, Pack, Nibbles>>, nullptr, gmmScratchBytesBy<Unit>,
-       notPacked},
-      {kDecodedFloatsProduct, partByPart<decodedGmmBy<Unit, Pack, uint8_t>>, nullptr, gmmScratchBytesBy<Unit>,
-       notPacked},
+      {kDecodedProduct, partByPart<decodedGmmBy<Unit, Pack, NarrowUnit, NarrowPack, int8_t>>, nullptr,
+       gmmScratchBytesBy<Unit, NarrowUnit>, notPacked},
+      {kDecodedHalvesProduct, partByPart<decodedGmmBy<Unit, Pack, NarrowUnit, NarrowPack, Nibbles>>, nullptr,
+       gmmScratchBytesBy<Unit, NarrowUnit>, notPacked},
+      {kDecodedFloatsProduct, partByPart<decodedGmmBy<Unit, Pack, NarrowUnit, NarrowPack, uint8_t>>, nullptr,
+       gmmScratchBytesBy<Unit, NarrowUnit>, notPacked},
       {kCodesProduct, partByPart<codesGmmBy<CodesUnit, CodesPack>>,
        packWeightBy<CodesUnit, CodesPack, int8_t>, blockedScratchBytesBy<CodesUnit>,
        packedBytesBy<CodesUnit>},
