@@ -48,6 +48,10 @@ bool makesCodes(std::string_view precision) {
   return precision.starts_with("int") || precision == "fp8-weights";
 }
 
+Encoding encodingOf(std::string_view precision) {
+  return *findEncoding(precision.substr(0, precision.find('-')));
+}
+
 bool isFp8(std::string_view precision) { return precision == "fp8" || precision.starts_with("mxfp8"); }
 
 namespace {

@@ -17,6 +17,7 @@
 #include "compiler/analysis/cost/routing.h"
 #include "compiler/analysis/decision.h"
 #include "compiler/target/target.h"
+#include "runtime/base/encoding.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
 #include "runtime/program/verify.h"
@@ -77,6 +78,8 @@ struct CompileOptions {
 const std::vector<std::string>& precisions();
 // Whether it gives codes to weights that are not trained.
 bool makesCodes(std::string_view precision);
+// That of these codes, which the precision must make.
+Encoding encodingOf(std::string_view precision);
 // Whether products round their factors to 8-bit floats.
 bool isFp8(std::string_view precision);
 

@@ -31,7 +31,7 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
   if (phase == "quantize-weights" && makesCodes(options.precision)) {
     QuantizeWeightsOptions quantize;
     if (options.trainable) quantize.keep = *options.trainable;
-    quantize.encoding = options.precision.substr(0, options.precision.find('-'));
+    quantize.encoding = encodingOf(options.precision).name;
     quantize.group = options.group;
     quantize.zeros = options.zeros;
     manager.addPass(createQuantizeWeights(quantize));

@@ -43,6 +43,8 @@ namespace sluice::moe {
 
 // The attribute of nodes that add to the old content of an output.
 inline constexpr llvm::StringLiteral kAccumulate = "accumulate";
+// That of gradients of activations that give the weighted activation as their last result.
+inline constexpr llvm::StringLiteral kGivesAct = "gives_act";
 
 // An error at the node, which begins with "node 'NAME'".
 mlir::InFlightDiagnostic nodeError(NodeOp node);

@@ -288,10 +288,6 @@ def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> 
 class Moe_GradientNode<string mnemonic, list<Trait> traits = []> : Moe_Node<mnemonic, traits> {
   dag gradients = (outs Moe_Tensor:$gate_up_grad, Variadic<Moe_Tensor>:$more);
   let extraClassDeclaration = [{
-    // [R], or null: the dot product of `act_grad` and the activation.
-    ::mlir::Value getRowWeightGrad() {
-      return getMore().size() > (getGivesAct() ? 1 : 0) ? getMore().front() : ::mlir::Value();
-    }
     // [R,I], or null: the activation, rounded to bf16, times the row's weight.
     ::mlir::Value getWeightedAct() { return getGivesAct() ? getMore().back() : ::mlir::Value(); }
   }];

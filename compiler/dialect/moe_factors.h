@@ -2,6 +2,7 @@
 // roundings. The caller has checked the shapes of the factors themselves. Errors are reported at the node.
 #pragma once
 
+#include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/encoding.h"
@@ -17,10 +18,12 @@ inline bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); 
 // Codes of 8-bit floats, in blocks along rows.
 inline bool hasFloatCodes(mlir::Value value) { return elementOf(value).isFloat8E4M3FN(); }
 
+inline bool hasAnyCodes(mlir::Value value) { return hasCodes(value) || hasFloatCodes(value); }
+
 // Codes have a scale, and nothing else has; but codes of a weight need none where rows have codes, too.
 inline mlir::LogicalResult checkScaled(NodeOp node, llvm::StringRef what, mlir::Value value,
                                        mlir::Value scale) {
-  if ((hasCodes(value) || hasFloatCodes(value)) == static_cast<bool>(scale)) return mlir::success();
+  if (hasAnyCodes(value) == static_cast<bool>(scale)) return mlir::success();
   return nodeError(node) << " has " << (scale ? "a" : "no") << " " << what << " scale, but its " << what
                          << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
 }
@@ -34,11 +37,9 @@ inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
   if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
   const size_t first = whole.size() - 2;
   if (first == 1 && blocks[0] != whole[0]) return false;
-  const auto squares = [](int64_t numbers) { return (numbers - 1) / kFp8Square + 1; };
-  if (hasFloatCodes(weight))
-    return blocks[first] == squares(whole[first]) && blocks[first + 1] == squares(whole[first + 1]);
-  return blocks[first] > 0 && blocks[first + 1] > 0 && whole[first] % blocks[first] == 0 &&
-         whole[first + 1] % blocks[first + 1] == 0;
+  const DType codes = dtypeOf(elementOf(weight)).value_or(DType::kBF16);
+  return numbersPerScale(codes, whole[first], blocks[first]) &&
+         numbersPerScale(codes, whole[first + 1], blocks[first + 1]);
 }
 
 // Zeros belong to codes of 4 bits, and lie as their scales.
@@ -107,7 +108,7 @@ inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir
     return nodeError(node) << " has an amax of its " << what << ", but rounds " << (isWeight ? "it" : "them")
                            << " to " << text::word(rounding.value_or(Rounding::kNone));
   if (!rounding || *rounding == Rounding::kNone) return mlir::success();
-  if (hasCodes(factor) || (isWeight && hasFloatCodes(factor)))
+  if (isWeight ? hasAnyCodes(factor) : hasCodes(factor))
     return nodeError(node) << " rounds its " << what << ", which is " << shapeText(factor.getType())
                            << ", expected bf16";
   if (sluice::infoOf(*rounding).isSquare && !isWeight)
@@ -121,8 +122,7 @@ mlir::LogicalResult checkRoundings(Op op) {
   if (failed(checkRounding(op, "rows", rows, op.getRoundA(), op.getRowAmax())) ||
       failed(checkRounding(op, "weight", op.getWeight(), op.getRoundB(), op.getWeightAmax(), true)))
     return mlir::failure();
-  const bool isCoded = hasCodes(op.getWeight()) || hasFloatCodes(op.getWeight());
-  if (isCoded && op.getRoundA().value_or(Rounding::kNone) != Rounding::kNone)
+  if (hasAnyCodes(op.getWeight()) && op.getRoundA().value_or(Rounding::kNone) != Rounding::kNone)
     return nodeError(op) << " rounds its rows, but its weight is " << shapeText(op.getWeight().getType())
                          << ", expected bf16";
   if (hasFloatCodes(rows)) {

@@ -168,18 +168,18 @@ class TensorChecker {
       : node_(node),
         op_(sluice::infoOf(*opOf(node))),
         checker_(node),
-        extent_(extentOf(node->getOperand(0))) {}
+        extent_(extentOf(node->getOperand(0))),
+        reads_(readsOf(node)) {}
 
   LogicalResult run() {
-    for (const std::span<const OperandInfo> operands : {op_.reads, op_.writes})
-      for (const OperandInfo& operand : operands)
-        if (const mlir::Value value = valueOf(node_, operand.id)) check(operand, value);
+    for (const auto& [operand, value] : llvm::zip(op_.reads, reads_)) check(operand, value);
+    for (const auto& [operand, value] : llvm::zip(op_.writes, writesOf(node_))) check(operand, value);
     return checker_.result();
   }
 
  private:
   void check(const OperandInfo& operand, mlir::Value value) {
-    if (operand.shape.empty()) return;  // blocks of a weight: checkFactorForms()
+    if (!value || operand.shape.empty()) return;  // blocks of a weight: checkFactorForms()
     llvm::SmallVector<std::string> pattern;
     for (const char letter : operand.shape)
       if (letter != 'E' || extent_ == "R") pattern.push_back(dimension(letter));
@@ -187,9 +187,9 @@ class TensorChecker {
     const auto type = mlir::cast<MoeTensorType>(value.getType());
     if (isTransposed || (operand.mayTurn && !type.getShape().empty() && type.getShape().back() == 1))
       std::swap(pattern.back(), pattern.end()[-2]);
-    llvm::SmallVector<mlir::Type> types = typesOf(operand);
+    llvm::SmallVector<mlir::Type> types = typesOf(operand, value);
     if (operand.scalesRows()) {
-      const bool inBlocks = hasFloatCodes(valueOf(node_, operand.scales));
+      const bool inBlocks = hasFloatCodes(read(operand.scales));
       types = {inBlocks ? bf16(node_) : f32(node_)};
       if (inBlocks) pattern.push_back(dimension(op_.find(operand.scales)->shape.back()) + kPerBlock.str());
     }
@@ -197,11 +197,16 @@ class TensorChecker {
     checker_.check((isTransposed ? "transposed " : "") + std::string(operand.name), value, words, types);
   }
 
+  mlir::Value read(OperandName name) const {
+    const auto operand = llvm::find_if(op_.reads, [&](const OperandInfo& each) { return each.id == name; });
+    return reads_[static_cast<size_t>(operand - op_.reads.begin())];
+  }
+
   // Those that are allowed; that of the first of the operands that must have the same one.
-  llvm::SmallVector<mlir::Type> typesOf(const OperandInfo& operand) {
+  llvm::SmallVector<mlir::Type> typesOf(const OperandInfo& operand, mlir::Value value) {
     const bool sharesType = operand.types.size() > 1 && !operand.isFactor && operand.scales == nullptr;
     if (sharesType && shared_) return {shared_};
-    if (sharesType) shared_ = elementOf(valueOf(node_, operand.id));
+    if (sharesType) shared_ = elementOf(value);
     llvm::SmallVector<mlir::Type> types;
     for (const DType type : operand.types) types.push_back(elementTypeOf(node_->getContext(), type));
     return types;
@@ -221,8 +226,7 @@ class TensorChecker {
         return (infoOf(kind.getValue()).isGated() ? "2" : "") + columns;
       case 'c':
       case 's': {  // columns of the factor that has codes
-        const mlir::Value a = valueOf(node_, &Operands::a);
-        const std::string coded = op_.isSum() && hasFloatCodes(a) ? "M" : columns;
+        const std::string coded = op_.isSum() && hasFloatCodes(read(&Operands::a)) ? "M" : columns;
         return letter == 'c' ? coded : coded + kPerBlock.str();
       }
       case 'n':
@@ -236,6 +240,7 @@ class TensorChecker {
   const OpInfo& op_;
   ShapeChecker checker_;
   const StringRef extent_;
+  const llvm::SmallVector<mlir::Value> reads_;
   mlir::Type shared_;
 };
 

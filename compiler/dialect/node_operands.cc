@@ -5,19 +5,14 @@
 namespace sluice::moe {
 namespace {
 
-// The values of a dispatch as its op has them: a routing is no operand of a program, and codes have no
-// weights.
-llvm::SmallVector<mlir::Value> inTableOrder(mlir::Operation* node, llvm::SmallVector<mlir::Value> values) {
+// The values for `count` rows of the op table: a routing is no operand of a program, and codes that are
+// dispatched have no weights.
+llvm::SmallVector<mlir::Value> inTableOrder(mlir::Operation* node, llvm::SmallVector<mlir::Value> values,
+                                            size_t count) {
   llvm::erase_if(values, [](mlir::Value value) { return value && llvm::isa<RoutingType>(value.getType()); });
   if (llvm::isa<DispatchCodesOp>(node)) values.insert(values.begin() + 1, mlir::Value());
+  values.resize(count);
   return values;
-}
-
-mlir::Value findIn(std::span<const OperandInfo> operands, llvm::ArrayRef<mlir::Value> values,
-                   OperandName name) {
-  for (size_t i = 0; i < operands.size() && i < values.size(); ++i)
-    if (operands[i].id == name) return values[i];
-  return {};
 }
 
 }  // namespace
@@ -38,15 +33,17 @@ llvm::SmallVector<mlir::Value> operandsOf(mlir::Operation* node) {
 
 llvm::SmallVector<mlir::Value> resultsOf(mlir::Operation* node) {
   llvm::SmallVector<mlir::Value> results(node->result_begin(), node->result_end());
-  if (node->hasAttr("gives_act"))  // that is the last, and the one before it may be absent
+  if (node->hasAttr(kGivesAct))  // the result before it may be absent
     results.insert(results.end() - 1, infoOf(*opOf(node)).writes.size() - results.size(), mlir::Value());
   return results;
 }
 
-mlir::Value valueOf(mlir::Operation* node, OperandName operand) {
-  const OpInfo& op = infoOf(*opOf(node));
-  const mlir::Value read = findIn(op.reads, inTableOrder(node, operandsOf(node)), operand);
-  return read ? read : findIn(op.writes, inTableOrder(node, resultsOf(node)), operand);
+llvm::SmallVector<mlir::Value> readsOf(mlir::Operation* node) {
+  return inTableOrder(node, operandsOf(node), infoOf(*opOf(node)).reads.size());
+}
+
+llvm::SmallVector<mlir::Value> writesOf(mlir::Operation* node) {
+  return inTableOrder(node, resultsOf(node), infoOf(*opOf(node)).writes.size());
 }
 
 }  // namespace sluice::moe

@@ -15,7 +15,9 @@ std::optional<OpKind> opOf(mlir::Operation* node);
 llvm::SmallVector<mlir::Value> operandsOf(mlir::Operation* node);
 llvm::SmallVector<mlir::Value> resultsOf(mlir::Operation* node);
 
-// What a node that becomes one op reads or gives under a name of that op; null if it is absent.
-mlir::Value valueOf(mlir::Operation* node, OperandName operand);
+// What a node that becomes one op reads, and what it gives: a value for each row of the op's reads and
+// writes, null where that is absent.
+llvm::SmallVector<mlir::Value> readsOf(mlir::Operation* node);
+llvm::SmallVector<mlir::Value> writesOf(mlir::Operation* node);
 
 }  // namespace sluice::moe

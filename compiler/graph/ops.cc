@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "compiler/dialect/moe.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/words.h"
 
@@ -14,9 +15,10 @@ constexpr OpPort kRouting = {.name = "routing", .routing = true};
 std::vector<OpPort> portsOf(std::span<const OperandInfo> operands) {
   std::vector<OpPort> ports;
   for (const OperandInfo& operand : operands)
-    ports.push_back({.name = operand.name,
-                     .required = !operand.optional,
-                     .givenBy = operand.id == &Operands::weightedAct ? "gives_act" : ""});
+    ports.push_back(
+        {.name = operand.name,
+         .required = !operand.optional,
+         .givenBy = operand.id == &Operands::weightedAct ? std::string_view(moe::kGivesAct) : ""});
   return ports;
 }
 

@@ -85,16 +85,16 @@ class EntryFormer {
     if (!kind) return;
     const OpInfo& op = infoOf(*kind);
     Tiling tiling = tilingOf(node, op);
-    const auto take = [&](std::span<const OperandInfo> operands) {
+    const auto take = [&](std::span<const OperandInfo> operands, llvm::ArrayRef<Value> values) {
       std::vector<BufferId> ids;
-      for (const OperandInfo& operand : operands) {
-        const Value value = moe::valueOf(node, operand.id);
+      for (const auto& [operand, value] : llvm::zip(operands, values)) {
         ids.push_back(of(value));
         if (value) setLength(tiling, operand, columns(value));
       }
       return ids;
     };
-    std::vector<BufferId> reads = take(op.reads), writes = take(op.writes);
+    std::vector<BufferId> reads = take(op.reads, moe::readsOf(node)),
+                          writes = take(op.writes, moe::writesOf(node));
     family(node, "", *kind, tiling, std::move(reads), std::move(writes));
   }
 

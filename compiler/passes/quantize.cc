@@ -75,8 +75,8 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
     if (known->hasGroups() && along > 0 && sum % along != 0)
       return input.emitError("'") << input.getTensor() << "' has sums of " << sum
                                   << ", expected a multiple of the group of " << along;
-    sum = along > 0 ? (sum - 1) / along + 1 : 1;
-    columns = (columns - 1) / known->across + 1;
+    sum = along > 0 ? scalesFor(sum, along) : 1;
+    columns = scalesFor(columns, known->across);
     const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type, known->element);
     if (failed(ofCodes)) return mlir::failure();
     const auto sharding = shardingOf(input, shape);

@@ -34,4 +34,18 @@ constexpr std::optional<Encoding> findEncoding(std::string_view name) {
   return {};
 }
 
+// The scales of a dimension of so many numbers, of which `each` share one; the last may have fewer.
+constexpr int64_t scalesFor(int64_t numbers, int64_t each) { return (numbers - 1) / each + 1; }
+
+// How many numbers of a dimension share one of `scales` scales; none if codes of that type cannot have so
+// many.
+constexpr std::optional<int64_t> numbersPerScale(DType codes, int64_t numbers, int64_t scales) {
+  if (codes == DType::kF8_E4M3) {
+    if (scales != scalesFor(numbers, kFp8Square)) return {};
+    return kFp8Square;
+  }
+  if (scales < 1 || numbers % scales != 0) return {};
+  return numbers / scales;
+}
+
 }  // namespace sluice

@@ -373,13 +373,9 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
   for (size_t i = 0; i < 2; ++i) {
     const Dim& blocks = scale.shape[count - 2 + i];
     const int64_t whole = weight.shape[count - 2 + i].size * (i == 1 ? codesPerElement(weight.type) : 1);
-    if (weight.type == DType::kF8_E4M3) {
-      if (blocks != Dim{Extent::kFixed, (whole - 1) / kFp8Square + 1}) return {};
-      size[i] = kFp8Square;
-      continue;
-    }
-    if (blocks.extent != Extent::kFixed || blocks.size < 1 || whole % blocks.size != 0) return {};
-    size[i] = whole / blocks.size;
+    const std::optional<int64_t> each = numbersPerScale(weight.type, whole, blocks.size);
+    if (blocks.extent != Extent::kFixed || !each) return {};
+    size[i] = *each;
   }
   return Block{size[0], size[1]};
 }

@@ -12,7 +12,7 @@ namespace sluice {
 struct Operands {
   // factors of a product or terms of a sum, and the result
   BufferId a, b, bias, addend, c;
-  // of codes that a and the weight b have: scales, and zeros
+  // the scales of codes that a and the weight b have, and zeros of the latter
   BufferId scaleA, scaleB, zeroB;
   // the largest magnitudes by which a and b are rounded
   BufferId amaxA, amaxB;

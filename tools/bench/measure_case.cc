@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "compiler/api/compile.h"
-#include "runtime/base/encoding.h"
 #include "tools/bench/peer_contest.h"
 
 namespace sluice::tools {
@@ -61,8 +60,7 @@ std::string wordsOf(const BenchOptions& options) {
 double weightBytes(const BenchOptions& options) {
   if (!makesCodes(options.precision)) return 2;
   const double scales = options.group == 0 ? 0 : (options.zeros ? 8.0 : 4.0) / options.group;
-  const std::string name = options.precision.substr(0, options.precision.find('-'));
-  return numberBytes(findEncoding(name)->element) + scales;
+  return numberBytes(encodingOf(options.precision).element) + scales;
 }
 
 // Whether the unit that multiplies in the passes that are measured is that of codes.

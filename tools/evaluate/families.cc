@@ -6,6 +6,7 @@
 #include "ops/rounding/reference.h"
 #include "runtime/abi/activation.h"
 #include "runtime/abi/kernels.h"
+#include "runtime/base/encoding.h"
 #include "runtime/base/rounding.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
@@ -153,8 +154,8 @@ class FamilyAtRank {
     if (codesPerElement(codes.type) == 2) values = expanded(values, ids_.zeroB ? 0 : 8);
     if (!ids_.scaleB) return values;
     const Block block = *blockOf(codes, c_.program.at(ids_.scaleB));
-    const int64_t width = std::ssize(values) / height, across = (width - 1) / block.columns + 1;
-    const int64_t first = expert * ((height - 1) / block.rows + 1) * across;
+    const int64_t width = std::ssize(values) / height, across = scalesFor(width, block.columns);
+    const int64_t first = expert * scalesFor(height, block.rows) * across;
     const double* const scales = read(ids_.scaleB)->data.data() + first;
     const double* const zeroes = ids_.zeroB ? read(ids_.zeroB)->data.data() + first : nullptr;
     for (int64_t i = 0; i < std::ssize(values); ++i) {

@@ -20,6 +20,8 @@ GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 # rows of bfloat16, of which those of FP8 are E4M3 with a scale for each square of SQUARE by SQUARE numbers.
 PRECISIONS = ("bf16", "int8", "int8-weights", "int4", "int4-weights", "fp8-weights")
 SQUARE = 128
+# Their elements in memory, and the numbers of one.
+ELEMENTS = {"bf16": ("BF16", 1), "int8": ("I8", 1), "int4": ("U8", 2), "fp8": ("F8_E4M3", 1)}
 
 # With weights of codes: rows of gradients that they multiply are bfloat16, or codes of 8 bits.
 BACKWARDS = ("bf16", "int8")
@@ -234,9 +236,7 @@ def _tensors(shape: LayerShape) -> Graph:
 
     hidden, columns, both = shape.hidden, shape.part, shape.inputs * shape.part
     before = "gate_up_rows" if shape.inputs == 2 else "rows"
-    of_weights, per_element = {16: ("BF16", 1), 8: ("I8", 1), 4: ("U8", 2)}[shape.bits]
-    if shape.has_squares:
-        of_weights = "F8_E4M3"
+    of_weights, per_element = ELEMENTS[shape.weights.removesuffix("-weights")]
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
