@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "runtime/base/encodings.h"
 #include "runtime/base/one_line.h"
 
 namespace sluice::tools {
@@ -29,6 +30,20 @@ std::string findEmptyArgument(int argc, const char* const* argv) {
     const size_t equals = argument.find('=');
     if (isOption(argument) && equals != argument.npos && isEmpty(argument.substr(equals + 1)))
       return fmt::format("{}: its value is empty", argument.substr(0, equals));
+  }
+  return {};
+}
+
+std::string findOldOption(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (!argument.starts_with("--")) continue;
+    const size_t equals = argument.find('=');
+    const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
+    const std::string_view value = equals == argument.npos ? next : argument.substr(equals + 1);
+    const std::string_view option = argument.substr(0, equals);
+    if (const std::string now = spelledNow(option.substr(2), value); !now.empty())
+      return fmt::format("{}: this option is gone, expected --encode {} (docs/PRECISION.md)", argument, now);
   }
   return {};
 }

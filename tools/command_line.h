@@ -14,6 +14,10 @@ namespace sluice::tools {
 // variable of a script that was never set, and must not count as an option that was not given.
 std::string findEmptyArgument(int argc, const char* const* argv);
 
+// An error for the first option of earlier versions that --encode has replaced, with its spelling now;
+// otherwise an empty text.
+std::string findOldOption(int argc, const char* const* argv);
+
 // The text with every control character except line feed and tab, and every byte that is not UTF-8, as \xHH:
 // text from a file must not control a terminal.
 std::string printable(std::string_view text);

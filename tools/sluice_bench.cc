@@ -77,7 +77,7 @@ exit status: 0 done, 1 bad input or failure, 2 wrong usage)";
 struct Arguments {
   BenchOptions bench;
   std::string name, pass = "both", clock = "wall", isa, json, plot, model, skew = "uniform",
-                    weights = "ordinary", transport, device = "cpu";
+                    weights = "ordinary", transport, device = "cpu", encode;
   int64_t tokens = 4096;
   std::vector<int> ep, tp;
   LinearSize linear;
@@ -163,22 +163,11 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember({"wall", "cpu"}))
       ->type_name("CLOCK");
   app.add_option(
-         "--precision", a.bench.precision,
-         "with cases a to f and --model: bf16 (default), fp8, mxfp8, mxfp8-32x32 or, one pass, int8, int4, "
-         "int8-weights, int4-weights or fp8-weights, whose backward gives dx only; the peak is that of the "
-         "unit that "
-         "multiplies")
-      ->check(CLI::IsMember(precisions()))
-      ->type_name("PRECISION");
-  app.add_option("--group", a.bench.group,
-                 "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->type_name("NUMBERS");
-  app.add_flag("--zeros", a.bench.zeros, "with codes of 4 bits: asymmetric codes");
-  app.add_option("--backward", a.bench.gradients,
-                 "with codes: rows of gradients that they multiply are bf16 (default) or codes, int8")
-      ->check(CLI::IsMember({"bf16", "int8"}))
-      ->type_name("PRECISION");
+         "--encode", a.encode,
+         "with cases a to f and --model: encodings, as those of sluicec, for example mxfp8 or, one pass, "
+         "int4:g64,rows=int8; codes of weights have a backward that gives dx only; the peak is that of the "
+         "unit that multiplies")
+      ->type_name("ENCODINGS");
   app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
       ->type_name("ISA");
   app.add_option("--weights", a.weights,
@@ -220,20 +209,22 @@ std::string checkTransport(const Arguments& a) {
   return a.bench.peers.empty() ? "" : "--transport: a whole layer has no peer to compare with";
 }
 
-std::string checkPrecision(const Arguments& a) {
-  if (a.bench.gradients != "bf16" && (!makesCodes(a.bench.precision) || a.pass != "backward"))
-    return fmt::format(
-        "--backward {}: for --pass backward with weights of codes, found --pass {} and --precision {}",
-        a.bench.gradients, a.pass, a.bench.precision);
-  if (a.bench.precision == "bf16") return {};
+std::string checkEncodings(Arguments& a) {
+  const Expected<Encodings> encodings = parseEncodings(a.encode);
+  if (!encodings) return "--" + encodings.error().message;
+  a.bench.encodings = *encodings;
+  const bool hasCodes = encodings->weights->hasCodes();
+  if (encodings->grads->hasCodes() && a.pass != "backward")
+    return fmt::format("--encode {}: rows of gradients are for --pass backward, found --pass {}", a.encode,
+                       a.pass);
+  if (*encodings == Encodings{}) return {};
   if (!a.transport.empty() || a.ranks > 0 || a.name == "layer" || a.name == "linear")
-    return fmt::format("--precision {}: for cases a to f and --model without ranks only", a.bench.precision);
+    return fmt::format("--encode {}: for cases a to f and --model without ranks only", a.encode);
   if (!a.bench.peers.empty())
-    return fmt::format("--precision {}: peers multiply weights of bf16 or fp32", a.bench.precision);
-  if (a.pass == "both" && makesCodes(a.bench.precision))
+    return fmt::format("--encode {}: peers multiply weights of bf16 or fp32", a.encode);
+  if (a.pass == "both" && hasCodes)
     return fmt::format(
-        "--precision {}: its passes may multiply by two units, expected --pass forward or backward",
-        a.bench.precision);
+        "--encode {}: its passes may multiply by two units, expected --pass forward or backward", a.encode);
   return {};
 }
 
@@ -246,7 +237,7 @@ std::string checkDevice(const Arguments& a, const CLI::App& app) {
     return fmt::format("--device: found --case {}, expected all or one of {}", a.name,
                        fmt::join(gpuCaseNames(), ", "));
   for (const char* option :
-       {"--model", "--ep", "--tp", "--transport", "--ranks", "--threads", "--peer", "--clock", "--precision",
+       {"--model", "--ep", "--tp", "--transport", "--ranks", "--threads", "--peer", "--clock", "--encode",
         "--isa", "--weights", "--no-scaling", "--markdown", "--plot"})
     if (app.get_option(option)->count() > 0) return fmt::format("{}: not with --device", option);
   return "";
@@ -254,7 +245,7 @@ std::string checkDevice(const Arguments& a, const CLI::App& app) {
 
 std::string checkUsage(Arguments& a, const CLI::App& app) {
   if (const std::string wrong = checkDevice(a, app); !wrong.empty()) return wrong;
-  if (const std::string wrong = checkPrecision(a); !wrong.empty()) return wrong;
+  if (const std::string wrong = checkEncodings(a); !wrong.empty()) return wrong;
   if (a.ranks > 0 && a.model.empty() && a.name != "layer") return "--ranks: for --model or --case layer only";
   if (const std::string wrong = checkLinear(a, app); !wrong.empty()) return wrong;
   if (a.ranks > 0 && !a.tp.empty() && a.ranks % a.tp.front() != 0)

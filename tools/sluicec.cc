@@ -34,6 +34,7 @@ constexpr const char* kFooter = R"(Examples:
   sluicec layer.mlir --emit=program-text
   sluicec graphs/moe_ffn/train.json --explain
   sluicec graphs/moe_ffn/train.json --set ep=8 --expect zipf:1.2 -o layer.slp
+  sluicec graphs/moe_ffn/forward.json --encode int4:g64,rows=int8 -o layer.slp
   sluicec graphs/moe_ffn/forward.json --set activation=geglu --trainable all --emit=json > train.json
   sluicec graphs/moe_ffn/train.json --target ascend910b --set ep=8 -o layer.slp
   sluicec graphs/moe_ffn/train.json --emit=dot | dot -Tsvg > layer.svg
@@ -125,48 +126,14 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));
   app.add_option(
-         "--precision", arguments.options.precision,
-         "bf16 (default), int8, int4, int8-weights, int4-weights or fp8-weights: weights that are not "
-         "trained become codes with a scale NAME_scale (fp8-weights: E4M3, a scale for each 128 x 128); "
-         "with int8 and int4 the rows that they multiply become codes of 8 bits, too; fp8, mxfp8 or "
-         "mxfp8-32x32: products round their factors to FP8 by amaxes, or in blocks")
-      ->check(CLI::IsMember(precisions()));
-  app.add_option("--group", arguments.options.group,
-                 "with codes of 4 bits: 32, 64 or 128 numbers along the sum share a scale (default: all)")
-      ->check(CLI::IsMember({32, 64, 128}));
-  app.add_flag("--zeros", arguments.options.zeros,
-               "with codes of 4 bits: scales have zeros NAME_zero beside them, for asymmetric codes");
-  app.add_option("--backward", arguments.options.backward,
-                 "with weights of codes: bf16 (default), or int8, where rows of gradients that are "
-                 "multiplied by them "
-                 "become codes of 8 bits; needs one scale per column, without zeros")
-      ->check(CLI::IsMember({"bf16", "int8"}));
-  app.add_option(
-         "--recipe", arguments.options.recipe,
-         "with fp8: current (default), where rows are scaled by amaxes of the step, or delayed, by inputs "
-         "NAME_amax_used")
-      ->check(CLI::IsMember({"current", "delayed"}));
-  app.add_flag("--amaxes", arguments.options.amaxes,
-               "with fp8: amaxes of rows are outputs NAME_amax, as they are with --recipe delayed");
-  app.add_option("--fp8-format", arguments.options.fp8Format,
-                 "with FP8: e4m3 (default), or hybrid, where gradients are rounded to E5M2")
-      ->check(CLI::IsMember({"e4m3", "hybrid"}));
-  app.add_option(
-         "--exponent", arguments.options.exponent,
-         "with mxfp8: ceil (default), the least power of two with which no number of a block saturates, or "
-         "floor, that of its largest number")
-      ->check(CLI::IsMember({"ceil", "floor"}));
-  app.add_flag("--fp8-dispatch", arguments.options.fp8Dispatch,
-               "with mxfp8: tokens are rounded before the dispatch, which sends codes and scales");
+      "--encode", arguments.options.encode,
+      "what numbers are stored as, rounded to and sent as: an encoding, or PLACE=ENCODING,... with the "
+      "places weights, trained, rows, grads, kept and sent: int4:g64,rows=int8 or "
+      "mxfp8,grads=mxfp8e5m2 (docs/PRECISION.md lists them; default bf16)");
   app.add_flag(
       "--copy-rows", arguments.options.copyRows,
       "a rank that is alone, too, copies tokens to rows and back, instead of reading them where they are; "
       "the results have the same bits");
-  app.add_option("--kept-as", arguments.options.keptAs,
-                 "with fp8 and mxfp8: codes (default), where rows that the forward keeps for weight "
-                 "gradients are codes "
-                 "of FP8, or bf16; the results have the same bits")
-      ->check(CLI::IsMember({"codes", "bf16"}));
   app.set_version_flag("--version", tools::versionText("sluicec", "LLVM " LLVM_VERSION_STRING),
                        tools::kVersionHelp);
   app.footer(kFooter);
@@ -299,6 +266,8 @@ int main(int argc, char** argv) {
   sluice::removeNamedFilesOnSignals();
   if (const std::string empty = sluice::tools::findEmptyArgument(argc, argv); !empty.empty())
     return sluice::fail(empty, sluice::kWrongUsage);
+  if (const std::string old = sluice::tools::findOldOption(argc, argv); !old.empty())
+    return sluice::fail(old, sluice::kWrongUsage);
   CLI::App app("sluicec: compiles a graph of a MoE-FFN layer to a task program", "sluicec");
   sluice::Arguments arguments;
   sluice::declare(app, arguments);

@@ -33,26 +33,11 @@
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
+#include "runtime/base/encodings.h"
 #include "runtime/program/text.h"
 #include "runtime/program/verify.h"
 
 namespace sluice {
-
-const std::vector<std::string>& precisions() {
-  static const std::vector<std::string> words = {
-      "bf16", "int8", "int8-weights", "int4", "int4-weights", "fp8-weights", "fp8", "mxfp8", "mxfp8-32x32"};
-  return words;
-}
-
-bool makesCodes(std::string_view precision) {
-  return precision.starts_with("int") || precision == "fp8-weights";
-}
-
-Encoding encodingOf(std::string_view precision) {
-  return *findEncoding(precision.substr(0, precision.find('-')));
-}
-
-bool isFp8(std::string_view precision) { return precision == "fp8" || precision.starts_with("mxfp8"); }
 
 namespace {
 
@@ -66,71 +51,6 @@ Target adjust(Target target, const CompileOptions& options) {
   return target;
 }
 
-// Scales of blocks are those of a token; others are known too late, or travel anyway.
-Status checkFp8Dispatch(const CompileOptions& options) {
-  if (!options.fp8Dispatch) return {};
-  const auto refuse = [&](std::string_view why) {
-    return Error{fmt::format("error: precision {} {}: expected mxfp8 or mxfp8-32x32 with --fp8-dispatch",
-                             options.precision, why)};
-  };
-  if (options.precision == "bf16") return refuse("rounds nothing, and sends bf16");
-  if (options.precision.ends_with("-weights")) return refuse("multiplies bf16 rows, and sends them");
-  if (makesCodes(options.precision)) return refuse("sends codes of its own without being told to");
-  if (options.precision == "fp8")
-    return refuse(options.recipe == "current"
-                      ? "would send tokens only after all of them were measured, at all ranks"
-                      : "sends bf16, and rounds where rows have arrived");
-  if (options.trainable && options.keptAs == "bf16")
-    return Error{"error: --kept-as bf16 keeps rows of bf16, and with --fp8-dispatch only codes arrive"};
-  return {};
-}
-
-Status checkPrecision(const CompileOptions& options) {
-  const std::vector<std::string>& known = precisions();
-  if (std::find(known.begin(), known.end(), options.precision) == known.end())
-    return Error{
-        fmt::format("error: unknown precision '{}', expected {}", options.precision, fmt::join(known, ", "))};
-  if (makesCodes(options.precision) && options.trainable == std::vector<std::string>{"all"})
-    return Error{fmt::format(
-        "error: precision {} leaves weights that are trained as they are, and all are: expected the names of "
-        "the inputs that are trained",
-        options.precision)};
-  if ((options.group != 0 || options.zeros) && !options.precision.starts_with("int4"))
-    return Error{fmt::format("error: precision {} has no {}, expected int4 or int4-weights",
-                             options.precision, options.zeros ? "zeros" : "groups")};
-  if (options.backward == "int8" && (options.group != 0 || options.zeros))
-    return Error{fmt::format(
-        "error: backward int8 multiplies gradients by one scale per column of a weight, but precision {} has "
-        "{}, expected neither groups nor zeros, or backward bf16",
-        options.precision, options.zeros ? "zeros" : fmt::format("groups of {}", options.group))};
-  if (options.group != 0 && options.group != 32 && options.group != 64 && options.group != 128)
-    return Error{fmt::format("error: the group is {}, expected 32, 64 or 128", options.group)};
-  if (options.amaxes && options.precision != "fp8")
-    return Error{fmt::format("error: precision {} has no amaxes, expected fp8", options.precision)};
-  if (Status status = checkFp8Dispatch(options); !status) return status;
-  struct Option {
-    std::string_view name, value, usual, other, of;  // `of`: words for the precisions that have it
-    bool exists;
-  };
-  const bool blocks = options.precision.starts_with("mxfp8");
-  for (const Option& each :
-       {Option{"format", options.fp8Format, "e4m3", "hybrid", "fp8, mxfp8 or mxfp8-32x32",
-               isFp8(options.precision)},
-        {"backward", options.backward, "bf16", "int8", "int8, int8-weights, int4 or int4-weights",
-         options.precision.starts_with("int")},
-        {"exponent", options.exponent, "ceil", "floor", "mxfp8 or mxfp8-32x32", blocks},
-        {"kept form", options.keptAs, "codes", "bf16", "", true},
-        {"recipe", options.recipe, "current", "delayed", "fp8", options.precision == "fp8"}}) {
-    if (each.value != each.usual && each.value != each.other)
-      return Error{fmt::format("error: unknown {} '{}', expected {} or {}", each.name, each.value, each.usual,
-                               each.other)};
-    if (each.value != each.usual && !each.exists)
-      return Error{fmt::format("error: precision {} has no {} '{}', expected {}", options.precision,
-                               each.name, each.value, each.of)};
-  }
-  return {};
-}
-
 Status checkOptions(const CompileOptions& options) {
   const auto check = [](const char* name, int32_t value, int32_t most) -> Status {
     if (value >= 0 && value <= most) return {};
@@ -139,7 +59,14 @@ Status checkOptions(const CompileOptions& options) {
   if (Status status = check("the number of cores", options.cores, 4096); !status) return status;
   if (options.trainable && options.trainable->empty())
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
-  if (Status status = checkPrecision(options); !status) return status;
+  const Expected<Encodings> encodings = parseEncodings(options.encode);
+  if (!encodings) return Error{"error: " + encodings.error().message};
+  if (encodings->weights->hasCodes() && options.trainable == std::vector<std::string>{"all"})
+    return Error{
+        fmt::format("error: encode: weights={} leaves weights that are trained as they are, and all are: "
+                    "expected the names "
+                    "of the inputs that are trained",
+                    encodings->weights->name)};
   if (options.keep != "all" && options.keep != "minimal" && options.keep != "regather")
     return Error{fmt::format("error: cannot keep '{}', expected all, minimal or regather", options.keep)};
   FusionKinds kinds;
@@ -170,17 +97,9 @@ std::string optionLine(const CompileOptions& options) {
   if (options.expect != Expectation{}) add(fmt::format("--expect {}", options.expect.name));
   if (options.keep != "all") add(fmt::format("--keep {}", options.keep));
   if (options.grads != "F32") add(fmt::format("--grads {}", options.grads));
-  if (options.precision != "bf16") add(fmt::format("--precision {}", options.precision));
-  if (options.group != 0) add(fmt::format("--group {}", options.group));
-  if (options.zeros) add("--zeros");
-  if (options.backward != "bf16") add(fmt::format("--backward {}", options.backward));
-  if (options.fp8Format != "e4m3") add(fmt::format("--fp8-format {}", options.fp8Format));
-  if (options.recipe != "current") add(fmt::format("--recipe {}", options.recipe));
-  if (options.amaxes) add("--amaxes");
-  if (options.exponent != "ceil") add(fmt::format("--exponent {}", options.exponent));
-  if (options.fp8Dispatch) add("--fp8-dispatch");
+  if (const std::string text = printEncodings(*parseEncodings(options.encode)); !text.empty())
+    add(fmt::format("--encode {}", text));
   if (options.copyRows) add("--copy-rows");
-  if (options.keptAs != "codes") add(fmt::format("--kept-as {}", options.keptAs));
   if (!options.fuse.empty()) add(fmt::format("--fuse {}", fmt::join(options.fuse, ",")));
   if (options.trainable) add(fmt::format("--trainable {}", fmt::join(*options.trainable, ",")));
   return line;

@@ -17,7 +17,6 @@
 #include "compiler/analysis/cost/routing.h"
 #include "compiler/analysis/decision.h"
 #include "compiler/target/target.h"
-#include "runtime/base/encoding.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
 #include "runtime/program/verify.h"
@@ -50,38 +49,15 @@ struct CompileOptions {
   // regather, which also dispatches rows again.
   std::string keep = "all";
   std::string grads = "F32";  // or BF16: the type of derived weight gradients
-  // Of the weights of products that are not trained: bf16; int8-weights or int4-weights, codes with one scale
-  // per column of the product; fp8-weights, E4M3 with a scale for each square (encoding.h); or int8 or int4,
-  // where rows that are multiplied by them have codes of 8 bits, too. With fp8, mxfp8 and mxfp8-32x32 the
-  // factors of all products are rounded as they are multiplied.
-  std::string precision = "bf16";  // one of precisions()
-  int32_t group = 0;   // with 4 bits: 32, 64 or 128 numbers along the sum that share a scale; 0: all
-  bool zeros = false;  // with 4 bits: scales have zeros beside them
-  // With weights of codes: the rows of gradients that are multiplied by them; int8 gives them codes, after
-  // they are multiplied by the scales of the weight, and needs one per column without zeros.
-  std::string backward = "bf16";
-  std::string recipe = "current";  // with fp8; or delayed: the caller gives the amaxes of rows
-  bool amaxes = false;             // with fp8: those of rows are outputs, as with delayed
-  std::string fp8Format = "e4m3";  // with FP8; or hybrid: gradients are rounded to E5M2
-  std::string exponent = "ceil";   // with mxfp8; or floor: of the power of two of a block
-  bool fp8Dispatch = false;        // with mxfp8: tokens are rounded before the dispatch, which sends codes
-  std::string keptAs =
-      "codes";            // with mxfp8, of rows kept by a derived entry for weight gradients only; or bf16
+  // What numbers are stored as, rounded to and sent as: a text for parseEncodings()
+  // (runtime/base/encodings.h).
+  std::string encode = "";
   bool copyRows = false;  // one rank, too, copies tokens to rows and back; no result changes a bit
   // What is fused: all, none, or some of activation, activation-grad, scale; empty: all. The bits of the
   // results do not depend on it. With separate matrix and vector cores, all means scale.
   std::vector<std::string> fuse = {};
   Expectation expect = {};  // the routing for which sizes are chosen, if the target has rates
 };
-
-// The words for CompileOptions::precision.
-const std::vector<std::string>& precisions();
-// Whether it gives codes to weights that are not trained.
-bool makesCodes(std::string_view precision);
-// That of these codes, which the precision must make.
-Encoding encodingOf(std::string_view precision);
-// Whether products round their factors to 8-bit floats.
-bool isFp8(std::string_view precision);
 
 // Compiles PATH.json, a graph file, or PATH.mlir, a moe.graph. Errors: what is wrong with the file, the
 // graph, a symbol or an option; an option that does not fit the target; a program that verify() refuses.

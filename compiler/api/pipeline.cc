@@ -4,6 +4,7 @@
 
 #include "compiler/analysis/task_phases.h"
 #include "compiler/passes/passes.h"
+#include "runtime/base/encodings.h"
 
 namespace sluice {
 namespace {
@@ -28,33 +29,28 @@ bool isGraphPhase(std::string_view phase) {
 
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const CompileOptions& options) {
-  if (phase == "quantize-weights" && makesCodes(options.precision)) {
+  const Encodings encodings = *parseEncodings(options.encode);
+  const bool hasCodes = encodings.weights->hasCodes(), hasAmaxes = infoOf(encodings.rows->rounding).isScaled;
+  if (phase == "quantize-weights" && hasCodes) {
     QuantizeWeightsOptions quantize;
     if (options.trainable) quantize.keep = *options.trainable;
-    quantize.encoding = encodingOf(options.precision).name;
-    quantize.group = options.group;
-    quantize.zeros = options.zeros;
+    quantize.encode = options.encode;
     manager.addPass(createQuantizeWeights(quantize));
-  } else if (phase == "round-products" && isFp8(options.precision)) {
-    RoundProductsOptions round;
-    round.amax = options.precision == "fp8";
-    round.squares = options.precision == "mxfp8-32x32";
-    round.floor = options.exponent == "floor";
-    round.hybrid = options.fp8Format == "hybrid";
-    manager.addPass(createRoundProducts(round));
+  } else if (phase == "round-products" && encodings.rows->rounds()) {
+    manager.addPass(createRoundProducts({.encode = options.encode}));
   } else if (phase == "weight-rows") {
     manager.addPass(createWeightRows());
-  } else if (phase == "scale-factors" && options.precision == "fp8") {
-    manager.addPass(createScaleFactors({.delayed = options.recipe == "delayed", .outputs = options.amaxes}));
-  } else if (phase == "encode-kept" && options.trainable && options.keptAs == "codes") {
+  } else if (phase == "scale-factors" && hasAmaxes) {
+    const AmaxSource amax = encodings.rows->amax;
+    manager.addPass(createScaleFactors(
+        {.delayed = amax == AmaxSource::kGiven, .outputs = amax == AmaxSource::kReturned}));
+  } else if (phase == "encode-kept" && options.trainable && !encodings.keepsBf16) {
     manager.addPass(createEncodeKept());
-  } else if (phase == "encode-dispatched" && options.fp8Dispatch) {
+  } else if (phase == "encode-dispatched" && encodings.sent->rounds()) {
     manager.addPass(createEncodeDispatched());
-  } else if (phase == "quantize-rows" && makesCodes(options.precision)) {
-    QuantizeRowsOptions quantize;
-    quantize.rows = !options.precision.ends_with("-weights");
-    quantize.gradients = options.backward == "int8";
-    if (quantize.rows || quantize.gradients) manager.addPass(createQuantizeRows(quantize));
+  } else if (phase == "quantize-rows" && (encodings.rows->hasCodes() || encodings.grads->hasCodes())) {
+    manager.addPass(
+        createQuantizeRows({.rows = encodings.rows->hasCodes(), .gradients = encodings.grads->hasCodes()}));
   } else if (phase == "differentiate" && options.trainable) {
     DifferentiateOptions differentiate;
     if (*options.trainable != std::vector<std::string>{"all"}) differentiate.trainable = *options.trainable;

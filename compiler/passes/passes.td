@@ -7,19 +7,16 @@ include "mlir/Pass/PassBase.td"
 def QuantizeWeights : Pass<"quantize-weights", "::mlir::ModuleOp"> {
   let summary = "gives weights of products codes, and a scale for each column of the product";
   let description = [{
-    Before: a moe.graph. After: every input of bf16 that is the weight of a product, except those of `keep`, is i8, or with
-    int4 ui8 and half as wide, and there is an input NAME_scale, f32, whose dimension of the sum is 1, or as many groups
-    as there are along it; with zeros there is NAME_zero, too. With fp8 it is f8E4M3FN, and the scale has a number for each
-    square of 128 by 128. Products with a weight in the opposite direction, as in a
+    Before: a moe.graph. After: every input of bf16 that is the weight of a product, except those of `keep`, is of the codes of
+    the encoding, two of 4 bits in a ui8, and there is an input NAME_scale, f32, with a number for all that share one; with
+    zeros there is NAME_zero, too. Products with a weight in the opposite direction, as in a
     backward, read the same inputs. A graph that has weights of codes stays as it is. Fails: no such input; another reader
     of one; a scale whose name is taken; sums that are no multiple of the group; an odd number of codes in a row.
     Test: tests/compiler/passes/quantize.mlir.
   }];
   let options = [
     ListOption<"keep", "keep", "std::string", "inputs that keep their type, because they are trained">,
-    Option<"encoding", "encoding", "std::string", "\"int8\"", "of the codes: int8, int4 or fp8">,
-    Option<"group", "group", "int32_t", "0", "with int4: numbers along the sum that share a scale; 0: all">,
-    Option<"zeros", "zeros", "bool", "false", "scales have zeros beside them">,
+    Option<"encode", "encode", "std::string", "\"int8\"", "encodings (runtime/base/encodings.h), of which that of weights counts">,
   ];
 }
 
@@ -61,17 +58,14 @@ def Fuse : Pass<"fuse", "::mlir::ModuleOp"> {
 def RoundProducts : Pass<"round-products", "::mlir::ModuleOp"> {
   let summary = "rounds the factors of products to 8-bit floats";
   let description = [{
-    Before: a moe.graph of one entry without weight gradients. After: every moe.gmm rounds its rows and its weight to
-    E4M3, in blocks of 32 along the sum or by amaxes, and its derivative will round gradients to E4M3, or E5M2 if
-    hybrid. Fails: a
-    graph that has more entries, or weight gradients, whose roles are unknown; factors that cannot be rounded.
+    Before: a moe.graph of one entry without weight gradients. After: every moe.gmm rounds its rows and its weight as
+    these encodings do, in blocks of 32 along the sum or by amaxes, and its derivative will round gradients. Fails: a
+    graph that has more entries, or weight gradients, whose roles are unknown; factors that cannot be rounded;
+    encodings that round nothing.
     Test: tests/compiler/passes/round_products.mlir.
   }];
   let options = [
-    Option<"amax", "amax", "bool", "false", "factors are rounded by an amax, not in blocks">,
-    Option<"squares", "squares", "bool", "false", "blocks of a weight are squares of 32 by 32">,
-    Option<"floor", "floor", "bool", "false", "the power of a block is that of its largest number">,
-    Option<"hybrid", "hybrid", "bool", "false", "gradients are rounded to E5M2">,
+    Option<"encode", "encode", "std::string", "\"mxfp8\"", "encodings (runtime/base/encodings.h) of trained, rows and grads">,
   ];
 }
 

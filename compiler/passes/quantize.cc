@@ -6,7 +6,7 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
-#include "runtime/base/encoding.h"
+#include "runtime/base/encodings.h"
 
 namespace sluice {
 
@@ -65,25 +65,27 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   }
 
   LogicalResult quantize(moe::GraphOp graph, moe::InputOp input, size_t columnsFromEnd) {
-    const std::optional<Encoding> known = findEncoding(std::string(encoding));
-    if (!known) return graph.emitError("found no encoding '") << std::string(encoding) << "'";
+    const Expected<Encodings> encodings = parseEncodings(std::string(encode));
+    if (!encodings) return graph.emitError() << encodings.error().message;
+    const Encoding& codes = *encodings->weights;
+    if (!codes.hasCodes()) return graph.emitError("encode: weights have no codes with '") << encode << "'";
     const moe::MoeTensorType type = tensorOf(input.getValue());
     llvm::SmallVector<int64_t> shape(type.getShape());
     int64_t& sum = shape[shape.size() - (3 - columnsFromEnd)];
     int64_t& columns = shape[shape.size() - columnsFromEnd];
-    const int64_t along = known->hasGroups() ? group : known->along;
-    if (known->hasGroups() && along > 0 && sum % along != 0)
+    const int64_t along = codes.along;
+    if (isCodes(codes.element) && along > 0 && sum % along != 0)
       return input.emitError("'") << input.getTensor() << "' has sums of " << sum
                                   << ", expected a multiple of the group of " << along;
     sum = along > 0 ? scalesFor(sum, along) : 1;
-    columns = scalesFor(columns, known->across);
-    const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type, known->element);
+    columns = scalesFor(columns, codes.across);
+    const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type, codes.element);
     if (failed(ofCodes)) return mlir::failure();
     const auto sharding = shardingOf(input, shape);
     mlir::FailureOr<moe::InputOp> scale = addInput(input, "_scale", input, shape, sharding);
     if (failed(scale)) return mlir::failure();
     moe::InputOp zero;
-    if (zeros) {
+    if (codes.zeros) {
       mlir::FailureOr<moe::InputOp> made = addInput(input, "_zero", *scale, shape, sharding);
       if (failed(made)) return mlir::failure();
       zero = *made;
@@ -214,11 +216,11 @@ class RowsQuantizer {
                                      << moe::shapeText(product.getWeight().getType());
     };
     if (product.getWeightZero())
-      return error("zero", product.getWeightZero()) << ", expected none: --backward bf16";
+      return error("zero", product.getWeightZero()) << ", expected none: grads=bf16";
     if (sides.scaleAlong == sides.weightAlong && sides.scaleAcross == 1) return mlir::success();
     return error("scale", product.getWeightScale())
            << ", expected one number for each of the " << sides.weightAlong
-           << " numbers along the sum: codes without groups, or --backward bf16";
+           << " numbers along the sum: codes without groups, or grads=bf16";
   }
 
   // `columnScale` may be null.
@@ -283,7 +285,7 @@ struct QuantizeRows : impl::QuantizeRowsBase<QuantizeRows> {
     const auto isBackward = [](moe::EntryOp entry) { return entry.getAfter().has_value(); };
     if (gradients && llvm::none_of(graph.getOps<moe::EntryOp>(), isBackward))
       return graph.emitError("graph '") << graph.getSymName()
-                                        << "' has no entry after another, expected one for --backward int8, "
+                                        << "' has no entry after another, expected one for grads=int8, "
                                            "as --trainable derives it";
     for (auto entry : graph.getOps<moe::EntryOp>())
       if (failed(RowsQuantizer(entry, rows, gradients).run())) return mlir::failure();

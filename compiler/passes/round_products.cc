@@ -1,6 +1,7 @@
 // Roundings of the factors of products, before derivation, which carries them on.
 #include "compiler/dialect/moe_gradient.h"
 #include "compiler/passes/passes.h"
+#include "runtime/base/encodings.h"
 
 namespace sluice {
 
@@ -30,19 +31,17 @@ struct RoundProducts : impl::RoundProductsBase<RoundProducts> {
       return mlir::WalkResult::interrupt();
     });
     if (result.wasInterrupted()) return mlir::failure();
-    const auto attribute = [&](Rounding rounding) { return moe::RoundingAttr::get(&getContext(), rounding); };
-    const auto inputs = attribute(amax    ? Rounding::kE4m3
-                                  : floor ? Rounding::kMxE4m3Floor
-                                          : Rounding::kMxE4m3);
-    const auto squared = attribute(floor ? Rounding::kMxE4m3SquareFloor : Rounding::kMxE4m3Square);
-    const auto grads = attribute(!hybrid ? inputs.getValue()
-                                 : amax  ? Rounding::kE5m2
-                                 : floor ? Rounding::kMxE5m2Floor
-                                         : Rounding::kMxE5m2);
+    const Expected<Encodings> encodings = parseEncodings(std::string(encode));
+    if (!encodings) return graph.emitError() << encodings.error().message;
+    if (!encodings->rows->rounds())
+      return graph.emitError("encode: products round nothing to '") << encode << "'";
+    const auto attribute = [&](const Encoding* each) {
+      return moe::RoundingAttr::get(&getContext(), each->rounding);
+    };
     graph.walk([&](moe::GmmOp product) {
-      product.setRoundAAttr(inputs);
-      product.setRoundBAttr(squares ? squared : inputs);
-      product.setRoundGradsAttr(grads);
+      product.setRoundAAttr(attribute(encodings->rows));
+      product.setRoundBAttr(attribute(encodings->trained));
+      product.setRoundGradsAttr(attribute(encodings->grads));
     });
     return mlir::success();
   }

@@ -15,6 +15,7 @@
 #include "ops/torch/pending.h"
 #include "ops/torch/prepare_op.h"
 #include "ops/torch/traced_layers.h"
+#include "runtime/base/encodings.h"
 
 namespace {
 
@@ -24,6 +25,27 @@ using sluice::Network;
 using sluice::Pending;
 using sluice::Ranks;
 using sluice::TokenExchange;
+
+// What sluice_torch.encodings needs to know of a text, in the order of its Facts. Errors: those of
+// parseEncodings().
+std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, bool, bool, bool, bool, std::string>
+describeEncodings(const std::string& text) {
+  const sluice::Expected<sluice::Encodings> read = sluice::parseEncodings(text);
+  if (!read) sluice::throwValue(read.error().message);
+  const sluice::Encoding &weights = *read->weights, &rows = *read->rows;
+  constexpr const char* kSources[] = {"step", "returned", "given"};
+  return {sluice::printEncodings(*read),
+          std::string(sluice::dtypeName(weights.element)),
+          sluice::codesPerElement(weights.element),
+          weights.across,
+          weights.along,
+          weights.zeros,
+          read->grads->hasCodes(),
+          rows.rounds(),
+          sluice::infoOf(rows.rounding).isScaled,
+          read->sent->rounds(),
+          kSources[static_cast<int>(rows.amax)]};
+}
 
 }  // namespace
 
@@ -76,6 +98,12 @@ TORCH_LIBRARY(sluice, m) {
   m.def("trace_write(str path, bool only_failed) -> ()", [](const std::string& path, bool onlyFailed) {
     sluice::throwIfFailed(sluice::tracedLayers().write(path, onlyFailed));
   });
+  m.def(
+      "encodings(str text) -> (str text, str element, int per_element, int across, int along, bool zeros, "
+      "bool grads_have_codes, bool rounds, bool has_scales, bool sends_codes, str amax)",
+      describeEncodings);
+  m.def("spelled_now(str name, str value) -> str",
+        [](const std::string& name, const std::string& value) { return sluice::spelledNow(name, value); });
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::string&>(), "",

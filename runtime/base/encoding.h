@@ -1,5 +1,7 @@
-// How the numbers of a weight that is not trained lie in memory: their codes, and which of them share a
-// scale.
+// How numbers are stored, sent or rounded: their element, which of them share a scale, and how that is
+// chosen. An encoding is a value with a name; docs/PRECISION.md says what each is good for.
+//
+// Constant data and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +9,68 @@
 #include <string_view>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/rounding.h"
 
 namespace sluice {
 
+// Where amaxes come from, the largest magnitudes by which rows, and rows of gradients with them, are scaled.
+enum class AmaxSource : uint8_t {
+  kStep,      // They are measured in the step.
+  kReturned,  // They are measured, and are outputs, too.
+  kGiven,     // They are inputs, and those of the step are outputs.
+};
+
 struct Encoding {
   std::string_view name;
+  // Codes in memory. How many numbers share an fp32 scale:
   DType element = DType::kBF16;
-  int32_t across = 1;  // columns of the product that share a scale; those at the end may be fewer
-  int32_t along = 0;   // numbers of a sum that do, likewise; 0: all, or a group that is chosen beside
+  int32_t across = 1;  // columns of the product; those at the end may be fewer
+  int32_t along = 0;   // numbers of a sum, likewise; 0: all
+  bool zeros = false;  // scales have zeros beside them
+  // Or a factor of products, which is bf16 in memory, and is rounded when it is multiplied.
+  Rounding rounding = Rounding::kNone;
+  AmaxSource amax = AmaxSource::kStep;
 
-  bool hasGroups() const { return element == DType::kU8; }
+  constexpr bool hasCodes() const { return element != DType::kBF16; }
+  constexpr bool rounds() const { return rounding != Rounding::kNone; }
+  // Codes that may be those of rows: integers with one scale for each sum.
+  constexpr bool isByColumn() const { return isCodes(element) && along == 0 && !zeros; }
 };
 
-// E4M3 in squares, each with an fp32 scale, as DeepSeek-V3 and Qwen3 store weights; and codes of 8 and 4 bits
-// with a scale per column, or per group of 4 bits along the sum.
+// E4M3 in squares, each with an fp32 scale, as DeepSeek-V3 and Qwen3 store weights.
 inline constexpr int32_t kFp8Square = 128;
+
 inline constexpr Encoding kEncodings[] = {
-    {"int8", DType::kI8},
-    {"int4", DType::kU8},
-    {"fp8", DType::kF8_E4M3, kFp8Square, kFp8Square},
+    {.name = "bf16"},
+    {.name = "int8", .element = DType::kI8},
+    {.name = "int4", .element = DType::kU8},
+    {.name = "int4:z", .element = DType::kU8, .zeros = true},
+    {.name = "int4:g32", .element = DType::kU8, .along = 32},
+    {.name = "int4:g32z", .element = DType::kU8, .along = 32, .zeros = true},
+    {.name = "int4:g64", .element = DType::kU8, .along = 64},
+    {.name = "int4:g64z", .element = DType::kU8, .along = 64, .zeros = true},
+    {.name = "int4:g128", .element = DType::kU8, .along = 128},
+    {.name = "int4:g128z", .element = DType::kU8, .along = 128, .zeros = true},
+    {.name = "fp8e4m3:128x128", .element = DType::kF8_E4M3, .across = kFp8Square, .along = kFp8Square},
+    {.name = "fp8e4m3", .rounding = Rounding::kE4m3},
+    {.name = "fp8e4m3:amax", .rounding = Rounding::kE4m3, .amax = AmaxSource::kReturned},
+    {.name = "fp8e4m3:delayed", .rounding = Rounding::kE4m3, .amax = AmaxSource::kGiven},
+    {.name = "fp8e5m2", .rounding = Rounding::kE5m2},
+    {.name = "mxfp8", .rounding = Rounding::kMxE4m3},
+    {.name = "mxfp8:floor", .rounding = Rounding::kMxE4m3Floor},
+    {.name = "mxfp8:32x32", .rounding = Rounding::kMxE4m3Square},
+    {.name = "mxfp8:32x32:floor", .rounding = Rounding::kMxE4m3SquareFloor},
+    {.name = "mxfp8e5m2", .rounding = Rounding::kMxE5m2},
+    {.name = "mxfp8e5m2:floor", .rounding = Rounding::kMxE5m2Floor},
 };
 
-constexpr std::optional<Encoding> findEncoding(std::string_view name) {
+inline constexpr const Encoding& kBf16 = kEncodings[0];
+
+// Null if there is none.
+constexpr const Encoding* findEncoding(std::string_view name) {
   for (const Encoding& each : kEncodings)
-    if (each.name == name) return each;
-  return {};
+    if (each.name == name) return &each;
+  return nullptr;
 }
 
 // The scales of a dimension of so many numbers, of which `each` share one; the last may have fewer.

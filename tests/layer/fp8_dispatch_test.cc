@@ -14,18 +14,19 @@ namespace {
 
 CompileOptions optionsWith(const Fp8Shape& shape, bool sendsCodes) {
   CompileOptions options = fp8Options(shape);
-  options.fp8Dispatch = sendsCodes;
+  if (sendsCodes) options.encode = "mxfp8,sent=mxfp8";
   return options;
 }
 
 TEST_CASE("results and gradients of tokens have the bits of rows that are rounded where they arrive") {
   for (const Fp8Shape& shape : kFp8Shapes)
-    for (const char* const precision : {"mxfp8", "mxfp8-32x32"})
-      for (const char* const exponent : {"ceil", "floor"}) {
-        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
+    for (const std::string squares : {"", ":32x32"})
+      for (const std::string floor : {"", ":floor"}) {
+        const std::string encode = "mxfp8" + squares + floor + ",grads=mxfp8e5m2" + floor;
+        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << encode);
         const auto run = [&](bool sendsCodes) {
-          CompileOptions options = optionsWith(shape, sendsCodes);
-          options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
+          CompileOptions options = fp8Options(shape);
+          options.encode = encode + (sendsCodes ? ",sent=mxfp8" + floor : "");
           const Program program = compileGraph("forward.json", options);
           return runOf(program, {.threads = 2, .pin = false}, fp8Data(shape, program));
         };
@@ -81,34 +82,6 @@ TEST_CASE("a forward without a backward sends codes, too, and half as many bytes
   };
   CHECK(ofRow(false) == 4096);
   CHECK(ofRow(true) == 2048 + 2 * 64);
-}
-
-std::string refused(const std::string& graph, const CompileOptions& options) {
-  const std::vector<std::string> folders = {"targets"};
-  const Expected<TaskProgram> program = compile("graphs/" + graph, *loadTarget("cpu", folders), options);
-  return program ? "compiled" : program.error().message;
-}
-
-TEST_CASE("what cannot send codes is an error that says why") {
-  const auto of = [](const char* precision, const char* recipe = "current", const char* keptAs = "codes") {
-    CompileOptions options = optionsWith({}, true);
-    options.precision = precision, options.recipe = recipe, options.keptAs = keptAs;
-    if (std::string_view(precision).starts_with("int")) options.trainable = {"x"};
-    return refused("moe_ffn/forward.json", options);
-  };
-  const std::string expected = ": expected mxfp8 or mxfp8-32x32 with --fp8-dispatch";
-  CHECK(of("bf16") == "error: precision bf16 rounds nothing, and sends bf16" + expected);
-  CHECK(of("int8") == "error: precision int8 sends codes of its own without being told to" + expected);
-  CHECK(of("int4-weights") ==
-        "error: precision int4-weights multiplies bf16 rows, and sends them" + expected);
-  CHECK(of("fp8") ==
-        "error: precision fp8 would send tokens only after all of them were measured, at all ranks" +
-            expected);
-  CHECK(of("fp8", "delayed") ==
-        "error: precision fp8 sends bf16, and rounds where rows have arrived" + expected);
-  CHECK(of("mxfp8", "current", "bf16") ==
-        "error: --kept-as bf16 keeps rows of bf16, and with --fp8-dispatch only codes arrive");
-  CHECK(of("mxfp8") == "compiled");
 }
 
 // What verify() says of the program after a change of a family.

@@ -28,7 +28,7 @@ inline CompileOptions fp8Options(const Fp8Shape& s) {
                          .cores = 3,
                          .slotRows = 48};
   options.trainable = std::vector<std::string>{"all"};
-  options.precision = "mxfp8";
+  options.encode = "mxfp8";
   return options;
 }
 

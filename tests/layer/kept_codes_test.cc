@@ -12,9 +12,12 @@
 namespace sluice {
 namespace {
 
-CompileOptions optionsOf(const Fp8Shape& shape, const std::string& keptAs) {
+// Behind encodings: rows are kept as bf16, not as codes.
+constexpr const char* kKeptBf16 = ",kept=bf16";
+
+CompileOptions optionsOf(const Fp8Shape& shape, const std::string& encode) {
   CompileOptions options = fp8Options(shape);
-  options.keptAs = keptAs;
+  options.encode = encode;
   return options;
 }
 
@@ -41,13 +44,13 @@ KeptSize keptSize(const TaskProgram& program) {
 
 TEST_CASE("kept codes give the bits of kept bf16 rows, on 1 to 4 ranks, for any sizes of tasks") {
   for (const Fp8Shape& shape : kFp8Shapes)
-    for (const char* const precision : {"mxfp8", "mxfp8-32x32"})
-      for (const char* const exponent : {"ceil", "floor"}) {
-        CompileOptions options = optionsOf(shape, "bf16");
-        options.precision = precision, options.exponent = exponent, options.fp8Format = "hybrid";
+    for (const std::string squares : {"", ":32x32"})
+      for (const std::string floor : {"", ":floor"}) {
+        const std::string encode = "mxfp8" + squares + floor + ",grads=mxfp8e5m2" + floor;
+        CompileOptions options = optionsOf(shape, encode + kKeptBf16);
         const uint64_t want = bitsOf(shape, options, 1);
-        options.keptAs = "codes";
-        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << precision << " " << exponent);
+        options.encode = encode;
+        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << encode);
         CHECK(bitsOf(shape, options, 3) == want);
         options.tile = 32, options.slotRows = 16, options.keep = "minimal";
         CHECK(bitsOf(shape, options, 2) == want);
@@ -59,40 +62,35 @@ TEST_CASE("kept codes give the bits of kept bf16 rows, on 1 to 4 ranks, for any 
 TEST_CASE(
     "kept codes by amaxes give the bits of kept bf16 rows, measured, given, and for any sizes of tasks") {
   for (const Fp8Shape& shape : kFp8Shapes)
-    for (const char* const recipe : {"current", "delayed"})
-      for (const bool amaxes : {false, true}) {
-        if (amaxes && recipe == std::string("delayed")) continue;
-        CompileOptions options =
-            optionsOf({shape.ranks, shape.tp, shape.experts, shape.topK, 72}, "bf16");  // no blocks
-        options.precision = "fp8", options.recipe = recipe, options.fp8Format = "hybrid";
-        options.amaxes = amaxes;
-        for (const char* const keep : {"all", "minimal", "regather"}) {
-          options.keep = keep, options.keptAs = "bf16";
-          INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << recipe
-                           << (amaxes ? " with amaxes, " : ", ") << keep);
-          const uint64_t want = bitsOf(shape, options, 1);
-          options.keptAs = "codes";
-          const TaskProgram program = compileGraph("forward.json", options).tables();
-          CHECK(std::ranges::count(program.families, OpKind::kEncode, &Family::op) ==
-                (keep == std::string("all")       ? 2
-                 : keep == std::string("minimal") ? 1
-                                                  : 0));
-          CHECK(bitsOf(shape, options, 3) == want);
-          CompileOptions other = options;
-          other.tile = 32, other.slotRows = 16, other.fuse = {"none"};
-          CHECK(bitsOf(shape, other, 2) == want);
-        }
+    for (const std::string amaxes : {"", ":amax", ":delayed"}) {
+      const std::string encode = "fp8e4m3" + amaxes + ",grads=fp8e5m2";
+      CompileOptions options =
+          optionsOf({shape.ranks, shape.tp, shape.experts, shape.topK, 72}, encode);  // no blocks
+      for (const char* const keep : {"all", "minimal", "regather"}) {
+        options.keep = keep, options.encode = encode + kKeptBf16;
+        INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << encode << " " << keep);
+        const uint64_t want = bitsOf(shape, options, 1);
+        options.encode = encode;
+        const TaskProgram program = compileGraph("forward.json", options).tables();
+        CHECK(std::ranges::count(program.families, OpKind::kEncode, &Family::op) ==
+              (keep == std::string("all")       ? 2
+               : keep == std::string("minimal") ? 1
+                                                : 0));
+        CHECK(bitsOf(shape, options, 3) == want);
+        CompileOptions other = options;
+        other.tile = 32, other.slotRows = 16, other.fuse = {"none"};
+        CHECK(bitsOf(shape, other, 2) == want);
       }
+    }
 }
 
 TEST_CASE("on every instruction set kept codes give the bits of kept bf16 rows") {
   onEveryIsa([] {
     const Fp8Shape shape{.ranks = 2};
-    for (const char* const precision : {"mxfp8", "fp8"}) {
-      CompileOptions options = optionsOf(shape, "codes");
-      options.precision = precision;
+    for (const std::string encode : {"mxfp8", "fp8e4m3"}) {
+      CompileOptions options = optionsOf(shape, encode);
       const uint64_t found = bitsOf(shape, options, 2);
-      options.keptAs = "bf16";
+      options.encode = encode + kKeptBf16;
       CHECK(found == bitsOf(shape, options, 2));
     }
   });
@@ -100,47 +98,43 @@ TEST_CASE("on every instruction set kept codes give the bits of kept bf16 rows")
 
 // A linear layer keeps tokens, all of one amax.
 TEST_CASE("kept tokens of a linear layer become codes, too") {
-  for (const char* const precision : {"mxfp8", "fp8"}) {
+  for (const std::string encode : {"mxfp8", "fp8e4m3"}) {
     CompileOptions options{.sets = {{"tp", 2}, {"in", 96}, {"out", 64}, {"max_tokens", 50}}, .cores = 3};
     options.trainable = std::vector<std::string>{"all"};
-    options.precision = precision;
-    const auto bits = [&](const std::string& keptAs) {
-      options.keptAs = keptAs;
+    const auto bits = [&](const std::string& kept) {
+      options.encode = encode + kept;
       const Program program = compileGraph("linear/column_parallel.json", options);
       CHECK(std::ranges::count(program.tables().families, OpKind::kEncode, &Family::op) ==
-            (keptAs == "codes" ? 1 : 0));
+            (kept.empty() ? 1 : 0));
       tools::InputsSpec spec{.tokens = {.counts = {17, 50}}, .seed = 4};
       return hashOutputs(runOf(program, {.threads = 2, .pin = false}, makeGraphData(program, spec)));
     };
-    CHECK(bits("codes") == bits("bf16"));
+    CHECK(bits("") == bits(kKeptBf16));
   }
 }
 
 TEST_CASE("kept codes take 0.68 and 0.70 of the bytes of bf16 rows") {
-  const auto sizeFor = [](const std::string& keptAs, const std::string& precision = "mxfp8") {
-    CompileOptions options = optionsOf({}, keptAs);
-    options.precision = precision;
+  const auto sizeFor = [](const std::string& encode) {
+    CompileOptions options = optionsOf({}, encode);
     for (auto& [name, value] : options.sets) {
       if (name == "hidden") value = 2048;
       if (name == "intermediate") value = 768;
     }
     return keptSize(compileGraph("forward.json", options).tables());
   };
-  CHECK(sizeFor("bf16").ofRow == 8704);
-  CHECK(sizeFor("bf16").ofExperts == 0);
-  CHECK(sizeFor("codes").ofRow == 6064);
-  CHECK(sizeFor("codes").ofExperts == 8 * 2 * (2048 + 768));
-  CHECK(sizeFor("bf16", "fp8").ofRow == 8704);
-  CHECK(sizeFor("codes", "fp8").ofRow == 5888);
-  CHECK(sizeFor("codes", "fp8").ofExperts == 8 * 2 * 4);  // amaxes of x and of activations
+  CHECK(sizeFor("mxfp8,kept=bf16").ofRow == 8704);
+  CHECK(sizeFor("mxfp8,kept=bf16").ofExperts == 0);
+  CHECK(sizeFor("mxfp8").ofRow == 6064);
+  CHECK(sizeFor("mxfp8").ofExperts == 8 * 2 * (2048 + 768));
+  CHECK(sizeFor("fp8e4m3,kept=bf16").ofRow == 8704);
+  CHECK(sizeFor("fp8e4m3").ofRow == 5888);
+  CHECK(sizeFor("fp8e4m3").ofExperts == 8 * 2 * 4);  // amaxes of x and of activations
 }
 
 // What verify() says of the program after a change of a family.
 template <class Change>
-std::string refusal(const char* family, const Change& change, const std::string& precision = "mxfp8") {
-  CompileOptions options = optionsOf({}, "codes");
-  options.precision = precision;
-  TaskProgram program = compileGraph("forward.json", options).tables();
+std::string refusal(const char* family, const Change& change, const std::string& encode = "mxfp8") {
+  TaskProgram program = compileGraph("forward.json", optionsOf({}, encode)).tables();
   bool found = false;
   for (Family& each : program.families)
     if (each.name == family) change(program, each), found = true;
@@ -191,10 +185,8 @@ TEST_CASE("codes that do not fit what reads them are refused") {
 
 // What a family reads where another one, whose codes have the same sizes, wrote its own.
 TEST_CASE("codes with the scales or the amax of other codes are refused") {
-  const auto taken = [](const std::string& precision, auto&& change) {
-    CompileOptions options = optionsOf({.hidden = 192}, "codes");
-    options.precision = precision;
-    TaskProgram program = compileGraph("forward.json", options).tables();
+  const auto taken = [](const std::string& encode, auto&& change) {
+    TaskProgram program = compileGraph("forward.json", optionsOf({.hidden = 192}, encode)).tables();
     const auto family = [&](const char* name) -> Family& {
       const auto found = std::ranges::find(program.families, name, &Family::name);
       REQUIRE(found != program.families.end());
@@ -216,7 +208,7 @@ TEST_CASE("codes with the scales or the amax of other codes are refused") {
   CHECK(taken("mxfp8", [](Family& grad, Family& encode) {
           placeOf(grad, &Operands::endScales) = findBuffer(encode, &Operands::endScales);
         }).find(grad + "'act_end_scales' for the end scales of buffer 'rows_x_codes'") == 0);
-  CHECK(taken("fp8", [](Family& grad, Family& encode) {
+  CHECK(taken("fp8e4m3", [](Family& grad, Family& encode) {
           placeOf(grad, &Operands::amaxA) = findBuffer(encode, &Operands::amaxA);
         }).find("for the amax of buffer 'rows_x_codes'") != std::string::npos);
 }
@@ -224,8 +216,8 @@ TEST_CASE("codes with the scales or the amax of other codes are refused") {
 TEST_CASE("codes by an amax that do not fit are refused") {
   const std::string grad = "family 'gate_up_weight_grad' of entry 'backward'",
                     encode = "family 'act_encode' of entry 'forward'";
-  const auto ofGrad = [](const auto& change) { return refusal("gate_up_weight_grad", change, "fp8"); };
-  const auto ofEncode = [](const auto& change) { return refusal("act_encode", change, "fp8"); };
+  const auto ofGrad = [](const auto& change) { return refusal("gate_up_weight_grad", change, "fp8e4m3"); };
+  const auto ofEncode = [](const auto& change) { return refusal("act_encode", change, "fp8e4m3"); };
   CHECK(ofEncode([](TaskProgram&, Family&) {}) == "accepted");
   CHECK(ofGrad([](TaskProgram&, Family& f) { placeOf(f, &Operands::amaxA) = {}; }) ==
         grad + ": factor 'a' is rounded to e4m3 with no 'a_amax', expected one");

@@ -256,7 +256,7 @@ class AdaptersTest(unittest.TestCase):
     def test_types_names_and_weights_of_codes(self):
         for kind in ("F32", "F16", "BF16"):
             tensors = drawn(kind=kind)
-            for options in ({"dtype": torch.float32}, {}, {"weights": "int8"}, {"weights": "int4", "group": 32}):
+            for options in ({"dtype": torch.float32}, {}, {"encode": "int8,rows=int8"}, {"encode": "int4:g32,rows=int8"}):
                 with self.subTest(kind=kind, **options):
                     layer = make(**options)
                     load(Folder(tensors), {PREFIX: layer})

@@ -22,13 +22,13 @@ RECIPES = {
     "squares": MXFP8BlockScaling(weights="32x32", exponent="floor"),
     "fp8": Float8CurrentScaling(),
 }
-# The arguments of a layer with the same precision.
+# The encodings of a layer that rounds likewise.
 ARGUMENTS = {
-    "mxfp8 e4m3": {"precision": "mxfp8"},
-    "mxfp8 hybrid": {"precision": "mxfp8", "fp8_format": "hybrid"},
-    "squares": {"precision": "mxfp8-32x32", "exponent": "floor"},
-    "fp8": {"precision": "fp8", "fp8_format": "hybrid", "recipe": "current"},
-    "bf16": {"precision": "bf16"},
+    "mxfp8 e4m3": {"encode": "mxfp8"},
+    "mxfp8 hybrid": {"encode": "mxfp8,grads=mxfp8e5m2"},
+    "squares": {"encode": "mxfp8:32x32:floor"},
+    "fp8": {"encode": "fp8e4m3,grads=fp8e5m2"},
+    "bf16": {"encode": "bf16"},
 }
 
 
@@ -124,11 +124,11 @@ class AutocastTest(unittest.TestCase):
                 self.assert_is("bf16", [forward(self.layer)])
             self.assert_is("squares", [forward(self.layer)])
 
-    def test_a_layer_with_a_precision_keeps_it(self):
+    def test_a_layer_with_encodings_keeps_them(self):
         for name, arguments in ARGUMENTS.items():
             with fp8_autocast(fp8_recipe=RECIPES["squares"]):
                 self.assert_is(name, [forward(make(**arguments))])
-        frozen = make(weights="int8", precision="bf16")
+        frozen = make(encode="int8,rows=int8")
         expected = forward(frozen)
         with fp8_autocast():
             self.assertTrue(torch.equal(forward(frozen), expected))
@@ -259,7 +259,6 @@ class AutocastTest(unittest.TestCase):
     def test_layers_that_cannot_round_are_refused_and_stay_usable(self):
         ids, weights = IDS, WEIGHTS
         for options, sizes, message in (
-            ({"weights": "int8"}, (64, 32), "weights='int8' and precision='mxfp8' are given together, expected one of both"),
             ({}, (64, 48), "intermediate columns of a rank: 48, expected a multiple of 32 for mxfp8"),
             ({"lora": sluice_torch.LoRAConfig(8)}, (64, 32), "rank of adapters: 8, expected a multiple of 32 for mxfp8"),
         ):
@@ -274,7 +273,7 @@ class AutocastTest(unittest.TestCase):
         with mock.patch("sluice_torch.moe.is_in_backward", side_effect=AssertionError("asked")):
             forward(make()).backward(DY)
             with self.assertRaisesRegex(AssertionError, "asked"):
-                forward(make(precision="fp8", recipe="delayed"))
+                forward(make(encode="fp8e4m3:delayed"))
 
 
 if __name__ == "__main__":

@@ -38,12 +38,16 @@ def amax_of(x, dim=None):
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    fp8_format: str = "e4m3"
+    hybrid: bool = False
     tp: int = 1  # ranks that share each expert, each of which scales its part
+
+    def encode(self, amaxes=""):
+        """What says so to a layer, with ":delayed" or nothing."""
+        return "fp8e4m3" + amaxes + ",grads=fp8e5m2" * self.hybrid
 
     @property
     def grads(self):
-        return E5M2 if self.fp8_format == "hybrid" else E4M3
+        return E5M2 if self.hybrid else E4M3
 
     def layer(self, x, ids, expert_weights, gate_up, down, dy, used=None):
         """y and the gradients of x, expert_weights, gate_up [E, 2I, H] and down [E, H, I] of a layer with swiglu; and the
@@ -121,4 +125,4 @@ class Rule:
         self.steps += 1
 
 
-ALL = [Rounding("e4m3"), Rounding("hybrid")]
+ALL = [Rounding(), Rounding(hybrid=True)]

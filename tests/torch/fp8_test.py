@@ -14,9 +14,9 @@ import torch.distributed as dist
 from models import layouts
 from models.decoder import Decoder
 from moe_eager import BOUND, error
-from precision_test import EXPERTS, HIDDEN, INS, INTERMEDIATE, NAMES, OUTS, TOP_K, all_weights, batch, make, spread, step, worst
+from encodings_test import EXPERTS, HIDDEN, INS, INTERMEDIATE, NAMES, OUTS, TOP_K, all_weights, batch, make, spread, step, worst
 from sluice_torch import amax, te
-from sluice_torch.recipe import DelayedScaling, Float8CurrentScaling, Format, MXFP8BlockScaling
+from sluice_torch.recipe import DelayedScaling, Float8CurrentScaling, Format
 
 # Delayed scaling: arguments of fp8.Rule, and those of a recipe.
 RULES = {
@@ -24,7 +24,7 @@ RULES = {
     (3, "max", 1, 1): {"amax_history_len": 3, "margin": 1},
     (4, "most_recent", -0.5, 2): {"amax_history_len": 4, "amax_compute_algo": "most_recent", "margin": -0.5, "interval": 2},
 }
-LAST = {"e4m3": Format.E4M3, "hybrid": Format.HYBRID}
+LAST = {False: Format.E4M3, True: Format.HYBRID}
 
 
 def several(steps=6):
@@ -39,20 +39,21 @@ def several(steps=6):
 class Fp8Test(unittest.TestCase):
     def test_values_and_gradients_are_those_of_rounded_factors(self):
         given = batch()
-        expected = {each.fp8_format: each.layer(*given[:3], *all_weights(), given[3])[0] for each in fp8.ALL}
-        for fp8_format, wanted in expected.items():
-            for options in ({"dtype": torch.bfloat16}, {"dtype": torch.float32}, {"recipe": "current"}):
-                found = step(make(precision="fp8", fp8_format=fp8_format, **options), *given)
+        expected = {each: each.layer(*given[:3], *all_weights(), given[3])[0] for each in fp8.ALL}
+        for rounding, wanted in expected.items():
+            for dtype in (torch.bfloat16, torch.float32):
+                found = step(make(encode=rounding.encode(), dtype=dtype), *given)
                 for name, a, b in zip(NAMES, found, wanted):
-                    self.assertLess(error(a, b), BOUND, (fp8_format, name))
-            for other in ({}, {"precision": "mxfp8", "fp8_format": fp8_format}):  # so this test would notice
-                self.assertGreater(worst(step(make(**other), *given), wanted), 2 * BOUND)
-        self.assertGreater(worst(expected["e4m3"][1:], expected["hybrid"][1:]), 2 * BOUND)
+                    self.assertLess(error(a, b), BOUND, (rounding, name))
+            for other in (None, "mxfp8", "mxfp8,grads=mxfp8e5m2"):  # so this test would notice
+                self.assertGreater(worst(step(make(encode=other), *given), wanted), 2 * BOUND)
+        narrow, hybrid = expected.values()
+        self.assertGreater(worst(narrow[1:], hybrid[1:]), 2 * BOUND)
 
     def test_delayed_scales_come_from_earlier_steps(self):
         for number, (rule, arguments) in enumerate(RULES.items()):
             for rounding in fp8.ALL[number % 2 :]:
-                layer = make(precision="fp8", recipe=DelayedScaling(fp8_format=LAST[rounding.fp8_format], **arguments))
+                layer = make(encode=DelayedScaling(fp8_format=LAST[rounding.hybrid], **arguments))
                 rules = {name: fp8.Rule(*rule) for name in (*fp8.ROWS, *fp8.GRADS)}
                 used, current = None, 0  # the first step has its own
                 for given in several():
@@ -67,15 +68,15 @@ class Fp8Test(unittest.TestCase):
 
     def test_a_step_has_the_same_bits_again_and_in_other_layers(self):
         given = batch()
-        for options in ({"fp8_format": "hybrid"}, {"recipe": "delayed"}):
-            layer = make(precision="fp8", **options)
-            others = [make(precision="fp8", **options), copy.deepcopy(layer), make(precision="fp8", **options, keep="minimal")]
+        for encode in ("fp8e4m3,grads=fp8e5m2", "fp8e4m3:delayed"):
+            layer = make(encode=encode)
+            others = [make(encode=encode), copy.deepcopy(layer), make(encode=encode, keep="minimal")]
             for number in range(3):
                 found = step(layer, *given)
                 for other in others:
                     for name, a, b in zip(NAMES, found, step(other, *given)):
-                        self.assertTrue(torch.equal(a, b), (options, number, name))
-            packed = make(precision="fp8", **options, pack_frozen=True).requires_grad_(False)
+                        self.assertTrue(torch.equal(a, b), (encode, number, name))
+            packed = make(encode=encode, pack_frozen=True).requires_grad_(False)
             packed.load_state_dict(layer.state_dict())
             for each in (layer, packed):
                 each.eval()
@@ -90,15 +91,15 @@ class Fp8Test(unittest.TestCase):
         rows, counts = x[ids[:, 0].argsort(stable=True)], torch.bincount(ids[:, 0], minlength=EXPERTS)
         first = torch.stack([ids[:, 0].sort().values, -torch.ones(len(x)).long()], 1)
         with torch.no_grad():
-            found = make(precision="fp8").forward_sorted(rows, counts)
-            self.assertTrue(torch.equal(found, make(precision="fp8")(rows, first, torch.ones_like(weights))))
+            found = make(encode="fp8e4m3").forward_sorted(rows, counts)
+            self.assertTrue(torch.equal(found, make(encode="fp8e4m3")(rows, first, torch.ones_like(weights))))
             self.assertGreater(error(found, make().forward_sorted(rows, counts)), BOUND)
 
     def test_numbers_that_are_not_finite_are_left_out_of_amaxes(self):
         x, ids, weights, dy = batch()
         x[7, 3], x[9, 2] = float("nan"), float("inf")
         clean = ((ids != ids[7, 0]) & (ids != ids[7, 1])).all(1) & (torch.arange(len(x)) != 9)
-        y = make(precision="fp8")(x, ids, weights)
+        y = make(encode="fp8e4m3")(x, ids, weights)
         self.assertTrue(y[7].isnan().all() and y[9].isnan().all())
         others = torch.ones(len(x), dtype=torch.bool)
         others[[7, 9]] = False
@@ -115,7 +116,7 @@ class Fp8Test(unittest.TestCase):
         self.assertTrue(torch.equal(amax.amax_of(torch.zeros(2, 0, 4)), torch.zeros(2, 1)))
 
     def test_amaxes_of_weights_are_computed_once_per_change(self):
-        layer, given, counted = make(precision="fp8"), batch(), []
+        layer, given, counted = make(encode="fp8e4m3"), batch(), []
         count = mock.patch.object(amax, "amax_of", side_effect=lambda weight, own=amax.amax_of: counted.append(1) or own(weight))
         with count:
             for calls in (2, 0):
@@ -138,20 +139,20 @@ class Fp8Test(unittest.TestCase):
 
     def test_main_grads_and_adapters(self):
         given = batch()
-        layer = make(precision="fp8", fp8_format="hybrid")
+        layer = make(encode="fp8e4m3,grads=fp8e5m2")
         layer.down_weight.main_grad = torch.zeros(layer.down_weight.shape)
         y = layer(*given[:3])
         y.backward(given[3])
-        expected = fp8.Rounding("hybrid").layer(*given[:3], *all_weights(), given[3])[0]
+        expected = fp8.Rounding(hybrid=True).layer(*given[:3], *all_weights(), given[3])[0]
         self.assertLess(error(layer.down_weight.main_grad, expected[4]), BOUND)
-        adapted = make(precision="fp8", fp8_format="hybrid", lora=sluice_torch.LoRAConfig(8))
+        adapted = make(encode="fp8e4m3,grads=fp8e5m2", lora=sluice_torch.LoRAConfig(8))
         self.assertTrue(torch.equal(adapted(*given[:3]), y))  # B is 0
         adapted(*given[:3]).backward(given[3])
         self.assertGreater(adapted.down_lora_b.grad.abs().max(), 0)
         kept = []
         for keep in ("all", "minimal"):
             torch.manual_seed(3)
-            adapted = make(precision="fp8", recipe="delayed", lora=sluice_torch.LoRAConfig(8), keep=keep)
+            adapted = make(encode="fp8e4m3:delayed", lora=sluice_torch.LoRAConfig(8), keep=keep)
             for _ in range(3):
                 adapted.zero_grad(set_to_none=True)
                 adapted(*given[:3]).backward(given[3])
@@ -164,53 +165,40 @@ class Fp8Test(unittest.TestCase):
         for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
             check_linear(kind, None)
 
-    def test_blocks_of_models_take_the_precision(self):
+    def test_blocks_of_models_take_the_encodings(self):
         torch.manual_seed(2)
         model = Decoder(lambda: layouts.Qwen3Block(64, 64))
-        sluice_torch.replace_moe(model, precision="fp8", fp8_format="hybrid", recipe="delayed", threads=2)
+        sluice_torch.replace_moe(model, encode="fp8e4m3:delayed,grads=fp8e5m2", threads=2)
         layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
-        self.assertEqual([str(layer.shape.precision) for layer in layers],
-                         ["precision='fp8', fp8_format='hybrid', recipe='delayed'"] * 2)
-        self.assertIn("precision='fp8', fp8_format='hybrid', recipe='delayed'", repr(layers[0]))
+        self.assertEqual([layer.shape.encodings.text for layer in layers], ["fp8e4m3:delayed,grads=fp8e5m2"] * 2)
+        self.assertIn("encode='fp8e4m3:delayed,grads=fp8e5m2'", repr(layers[0]))
 
     def test_tuning_rounds_products(self):
         x, ids, weights, dy = batch()
         gate_up, down = all_weights()
-        for recipe in ("current", "delayed"):
-            options = {"precision": "fp8", "recipe": recipe, "threads": 2}
+        for encode in ("fp8e4m3", "fp8e4m3:delayed"):
+            options = {"encode": encode, "threads": 2}
             tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
             tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
             layer = make(**options)
             for _ in range(3):
                 y, grad = tuning.forward(x, ids, weights), tuning.backward(dy)["x"]
                 expected = step(layer, x, ids, weights, dy)
-                self.assertTrue(torch.equal(y, expected[0]) and torch.equal(grad, expected[1]), recipe)
+                self.assertTrue(torch.equal(y, expected[0]) and torch.equal(grad, expected[1]), encode)
 
     def test_what_is_wrong_is_refused(self):
         def linear(**options):
             return te.RowParallelLinear(64, 64, **options)
 
         for making, message in (
-            (lambda: make(precision="fp4"), "precision is 'fp4', expected one of bf16, fp8, mxfp8, mxfp8-32x32"),
-            (lambda: make(precision="fp8", fp8_format="e5m2"), "fp8_format is 'e5m2', expected one of e4m3, hybrid"),
-            (lambda: make(precision="fp8", exponent="floor"), "precision='fp8' has no exponent 'floor', expected mxfp8 or mxfp8-32x32"),
-            (lambda: make(precision="fp8", recipe="late"), "recipe is 'late', expected one of current, delayed, or a DelayedScaling"),
-            (lambda: make(precision="fp8", recipe=MXFP8BlockScaling()), r"recipe is MXFP8BlockScaling\(.*\), expected one of current"),
-            (
-                lambda: make(precision="fp8", fp8_format="e4m3", recipe=Float8CurrentScaling()),
-                r"fp8_format is 'e4m3' beside Float8CurrentScaling\(.*\), which has one: expected one of both",
-            ),
-            (lambda: make(precision="mxfp8", recipe="delayed"), "precision='mxfp8' has no recipe 'delayed', expected fp8"),
-            (lambda: make(precision="fp8", fp8_dispatch=True), "precision='fp8' has no fp8_dispatch, expected 'mxfp8' or 'mxfp8-32x32'"),
-            (lambda: make(fp8_dispatch=True), "precision=None has no fp8_dispatch, expected 'mxfp8' or 'mxfp8-32x32'"),
-            (lambda: make(precision="mxfp8", fp8_dispatch=1), "fp8_dispatch is 1, expected True or False"),
-            (lambda: make(recipe="current"), "precision=None has no recipe 'current', expected fp8"),
-            (lambda: make(precision="bf16", recipe="current"), "precision='bf16' has no recipe 'current', expected fp8"),
-            (lambda: linear(precision="fp8", recipe="late"), "recipe is 'late', expected one of current, delayed"),
-            (
-                lambda: sluice_torch.MoE(64, 64, 4, 2, weights="int8", precision="fp8"),
-                "weights='int8' and precision='fp8' are given together, expected one of both",
-            ),
+            (lambda: make(encode="fp4"), "encode: found 'fp4', expected an encoding"),
+            (lambda: make(encode="fp8e4m3:late"), "encode: found 'fp8e4m3:late', expected an encoding"),
+            (lambda: make(encode="fp8e4m3,grads=mxfp8"), "encode: grads=mxfp8, expected one like trained=fp8e4m3"),
+            (lambda: make(encode="mxfp8,rows=fp8e4m3:delayed"), "encode: rows=fp8e4m3:delayed, expected one like trained=mxfp8"),
+            (lambda: make(encode="fp8e4m3,sent=mxfp8"), "encode: sent=mxfp8, expected bf16 with rows=fp8e4m3: tokens would be sent only after"),
+            (lambda: make(encode="sent=mxfp8"), "encode: sent=mxfp8, expected rows that products round in the same way"),
+            (lambda: linear(encode="fp8e4m3:late"), "encode: found 'fp8e4m3:late'"),
+            (lambda: make(encode="int8,fp8e4m3"), "encode: weights=int8 are codes, which products do not round"),
             (lambda: DelayedScaling(amax_history_len=0), "amax_history_len is 0, expected a whole number from 1 on"),
             (lambda: DelayedScaling(interval=0), "interval is 0, expected a whole number from 1 on"),
             (lambda: DelayedScaling(interval=1.5), "interval is 1.5, expected a whole number from 1 on"),
@@ -226,7 +214,7 @@ class Fp8Test(unittest.TestCase):
                 making()
 
     def test_sizes_need_not_be_multiples_of_blocks(self):
-        layer = sluice_torch.MoE(40, 24, EXPERTS, TOP_K, threads=2, precision="fp8")
+        layer = sluice_torch.MoE(40, 24, EXPERTS, TOP_K, threads=2, encode="fp8e4m3")
         x, ids, weights, dy = batch()
         given = x[:, :40], ids, weights, dy[:, :40]
         expected = fp8.Rounding().layer(*given[:3], layer.gate_up_weight, layer.down_weight, given[3])[0]
@@ -244,9 +232,9 @@ def check_linear(kind, group):
     config = types.SimpleNamespace(sequence_parallel=True, params_dtype=torch.float32)
     weight = spread(OUTS, INS, seed=5)
     weight[0, 0] = 60  # the largest magnitude is not that of both ranks' parts
-    for recipe in ("current", "delayed"):
+    for amaxes in ("", ":delayed"):
         for rounding in fp8.ALL:
-            options = {"precision": "fp8", "fp8_format": rounding.fp8_format, "recipe": recipe, "threads": 2 // size}
+            options = {"encode": rounding.encode(amaxes), "threads": 2 // size}
             layer = kind(INS, OUTS, config=config, bias=False, tp_group=group, timeout=20, **options)
             with torch.no_grad():
                 layer.weight.copy_(weight.chunk(size, 0 if column else 1)[rank])
@@ -262,10 +250,10 @@ def check_linear(kind, group):
                 expected, found = linear_of(rounding, size, column, x, weight, dy, used)
                 for a, whole, cut in zip((y[:, 0], dx[:, 0], of_weight), expected, cuts):
                     own = whole.chunk(size, cut)[rank]
-                    assert a.shape == own.shape and error(a, own) < BOUND, (kind, rounding, recipe, number, error(a, own))
+                    assert a.shape == own.shape and error(a, own) < BOUND, (kind, rounding, amaxes, number, error(a, own))
                 for rule, each in zip(rules, found):
                     rule.add(each)
-                used = tuple(rule.used for rule in rules) if recipe == "delayed" else None
+                used = tuple(rule.used for rule in rules) if amaxes else None
 
 
 def linear_of(rounding, size, column, x, weight, dy, used):
@@ -282,11 +270,10 @@ def linear_of(rounding, size, column, x, weight, dy, used):
 def ranks(rank, size):
     parts = [batch(tokens, seed) for seed, tokens in enumerate((70, 51))]
     world = dist.group.WORLD
-    for recipe in ("current", "delayed"):
+    for amaxes in ("", ":delayed"):
         for more in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": 0}):
-            rounding = fp8.Rounding("hybrid", more.get("tp", 1))
-            options = {"precision": "fp8", "fp8_format": "hybrid", "recipe": recipe}
-            layer = make(**options, ep_group=world, threads=1, timeout=20, **more)
+            rounding = fp8.Rounding(True, more.get("tp", 1))
+            layer = make(encode=rounding.encode(amaxes), ep_group=world, threads=1, timeout=20, **more)
             same = more.get("tokens") == "same"
             own, given = (0, parts[:1]) if same else (rank, parts)
             first = len(parts[0][0]) * own
@@ -301,10 +288,10 @@ def ranks(rank, size):
                 gate_up = torch.cat([half[:, columns] for half in wanted[3][experts].chunk(2, 1)], 1)
                 expected = [*(each[tokens] for each in wanted[:3]), gate_up, wanted[4][experts][..., columns]]
                 for name, a, b in zip(NAMES, step(layer, *scaled[own]), expected):
-                    assert error(a, b) < BOUND, (recipe, more, number, name, error(a, b))
+                    assert error(a, b) < BOUND, (amaxes, more, number, name, error(a, b))
                 for name, rule in rules.items():
                     rule.add(found[name])
-                if recipe == "delayed":
+                if amaxes:
                     used = {name: rule.used for name, rule in rules.items()}
     for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
         check_linear(kind, world)

@@ -105,8 +105,8 @@ class File:
         self._folder.cleanup()
 
 
-def make(weights="bf16", **options):
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **options)
+def make(encode="bf16", **options):
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
 
 
 def numbers_of(layer, name, row):
@@ -133,13 +133,13 @@ class GgufTest(unittest.TestCase):
     def test_codes_of_4_bits_are_taken_as_they_are(self):
         for kind, zeros in (("Q4_0", False), ("Q4_0", True), ("Q4_K", True)):
             with self.subTest(kind=kind, zeros=zeros):
-                file, layer = File(kind, version=2, alignment=32), make("int4", group=32, zeros=zeros)
+                file, layer = File(kind, version=2, alignment=32), make("int4:g32z,rows=int8" if zeros else "int4:g32,rows=int8")
                 sluice_torch.load_experts(file.path, layer, PREFIX, ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"))
                 self.check(layer, file)
-        with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none: expected zeros=True"):
-            sluice_torch.load_experts(file.path, make("int4", group=32), PREFIX)
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has weights='int4', group=64"):
-            sluice_torch.load_experts(file.path, make("int4", group=64, zeros=True), PREFIX)
+        with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none: expected one of int4:z, int4:g32z"):
+            sluice_torch.load_experts(file.path, make("int4:g32,rows=int8"), PREFIX)
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='int4:g64z,rows=int8'"):
+            sluice_torch.load_experts(file.path, make("int4:g64z,rows=int8"), PREFIX)
 
     def test_what_is_wrong_is_refused(self):
         layer = make(dtype=torch.float32)
@@ -170,7 +170,7 @@ class GgufTest(unittest.TestCase):
 def ranks(rank, size):
     file = File("Q4_K")
     for mesh in ({}, {"tp": 2}):
-        for options in ({"dtype": torch.float32}, {"weights": "int4", "group": 32, "zeros": True}):
+        for options in ({"dtype": torch.float32}, {"encode": "int4:g32z,rows=int8"}):
             layer = make(ep_group=dist.group.WORLD, timeout=20, **options, **mesh)
             sluice_torch.load_experts(file.path, layer, PREFIX)
             own = slice(layer.shard * layer.shape.part, (layer.shard + 1) * layer.shape.part)

@@ -73,7 +73,6 @@ ALONE = {
     "max_tokens  ": lambda value: make(max_tokens=value),
     "tp": lambda value: make(tp=value),
     "spare": lambda value: make(spare=value),
-    "group": lambda value: make(weights="int4", group=value),
     "rank of adapters": lambda value: LoRAConfig(value),
     "threads ": lambda value: make(threads=value)(X, IDS, WEIGHTS),
     "tokens": lambda value: make().prepare(value),

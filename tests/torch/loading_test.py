@@ -118,8 +118,8 @@ def squares_of(hidden, intermediate):
     return tensors, made
 
 
-def make(weights="bf16", **options):
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **options)
+def make(encode="bf16", **options):
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
 
 
 def numbers_of(layer, name, row):
@@ -173,7 +173,7 @@ class LoadingTest(unittest.TestCase):
                 tensors, drawn = experts(writer, group, symmetric)
                 for zeros in (False, True) if symmetric else (True,):
                     with self.subTest(format=writer.__name__, group=group, zeros=zeros):
-                        layer = make("int4", group=group, zeros=zeros)
+                        layer = make(f"int4:g{group}{'z' * zeros}")
                         load(Folder(tensors, files=3), layer)
                         self.check(layer, drawn)
 
@@ -184,7 +184,7 @@ class LoadingTest(unittest.TestCase):
                 layer = make(dtype=torch.float32)
                 load(Folder(tensors), layer)
                 self.check(layer, drawn)
-        layer = make("int8")
+        layer = make("int8,rows=int8")
         folder = Folder(tensors)
         sluice_torch.load_experts(folder.path / "model.safetensors", layer, PREFIX)
         self.check(layer, drawn, exact=False)
@@ -193,9 +193,9 @@ class LoadingTest(unittest.TestCase):
         for kind in ("F32", "F16", "BF16"):
             tensors, drawn = experts(plain, kind=kind)
             folder = Folder(tensors)
-            for weights, options in (("bf16", {"dtype": torch.float32}), ("bf16", {}), ("int8", {}), ("int4", {"group": 32})):
-                with self.subTest(kind=kind, weights=weights, **options):
-                    layer = make(weights, **options)
+            for options in ({"dtype": torch.float32}, {}, {"encode": "int8,rows=int8"}, {"encode": "int4:g32,rows=int8"}):
+                with self.subTest(kind=kind, **options):
+                    layer = make(**options)
                     load(folder, layer)
                     for row, expert in enumerate(layer.local_experts):
                         gate, up, down = (
@@ -228,7 +228,7 @@ class LoadingTest(unittest.TestCase):
         tensors, drawn = experts(gptq, stored_less=0)
         folder = Folder(tensors)
         (folder.path / "config.json").write_text('{"quantization_config": {"checkpoint_format": "gptq_v2"}}')
-        layer = make("int4", group=32, zeros=True)
+        layer = make("int4:g32z,rows=int8")
         sluice_torch.load_experts(folder.path, layer, PREFIX)
         self.check(layer, drawn)
 
@@ -266,7 +266,7 @@ class LoadingTest(unittest.TestCase):
 
     def test_fp8_in_squares_is_used_as_it_is(self):
         tensors, made = squares_of(200, 128)
-        layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, weights=weights, threads=2) for weights in ("fp8-weights", "bf16"))
+        layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode=encode, threads=2) for encode in ("fp8e4m3:128x128", "bf16"))
         for each in (layer, plain):
             load(Folder(tensors, files=2), each)
         for row in range(EXPERTS):
@@ -280,12 +280,12 @@ class LoadingTest(unittest.TestCase):
             self.assertTrue(torch.equal(layer(x, ids.int(), weights), plain(x, ids.int(), weights)))
         state = layer.state_dict()
         self.assertEqual(sorted(state), ["down_weight", "down_weight_scales", "gate_up_weight", "gate_up_weight_scales"])
-        coded = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, weights="int8", threads=2)
+        coded = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode="int8,rows=int8", threads=2)
         load(Folder(tensors), coded)  # numbers, quantised again
         self.assertEqual(coded.gate_up_weight.dtype, torch.int8)
         pairs = awq(f"{PREFIX}.0.gate_proj", Drawn(1, 128, 128, 32, False))
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has weights='fp8-weights'"):
-            load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, weights="fp8-weights", threads=2))
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='fp8e4m3:128x128'"):
+            load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2))
 
     def test_experts_in_another_order(self):
         tensors, drawn = experts(plain)
@@ -298,7 +298,7 @@ class LoadingTest(unittest.TestCase):
 
     def test_a_loaded_layer_computes_with_the_numbers(self):
         tensors, drawn = experts(awq, 32)
-        layer, other = make("int4-weights", group=32, zeros=True), make()
+        layer, other = make("int4:g32z"), make()
         load(Folder(tensors), layer)
         load(Folder(tensors), other)
         made = torch.Generator().manual_seed(1)
@@ -325,7 +325,7 @@ class LoadingTest(unittest.TestCase):
         checkpoint = sluice_torch.Checkpoint(folder.path)
         name = f"{PREFIX}.1.up_proj.weight_packed"
         checkpoint[name].fill_(7)
-        layer = make("int4", group=32)
+        layer = make("int4:g32,rows=int8")
         sluice_torch.load_experts(checkpoint, layer, PREFIX)
         self.check(layer, drawn)
         self.assertTrue((checkpoint[name] == 7).all())
@@ -344,7 +344,7 @@ class LoadingTest(unittest.TestCase):
     def test_what_is_wrong_is_refused(self):
         tensors, _ = experts(gptq, 32)
         packed_tensors, _ = experts(pack_quantized, 32, True)
-        layer = make("int4", group=32, zeros=True)
+        layer = make("int4:g32z,rows=int8")
 
         def refused(expected, change, layer=layer, tensors=tensors):
             folder = Folder(change(dict(tensors)))
@@ -360,12 +360,12 @@ class LoadingTest(unittest.TestCase):
         refused("has no model.layers.3.mlp.experts.2.up_proj.weight, .qweight or .weight_packed", without("2.up_proj.qweight"))
         refused("has no model.layers.3.mlp.experts.1.up_proj.scales", without("1.up_proj.scales"))
         refused("has no model.layers.3.mlp.experts.0.down_proj.qzeros", without("0.down_proj.qzeros"))
-        refused("has 4-bit codes in groups of 32, but the layer has weights='int4', group=64", same, make("int4", group=64))
-        refused("has 4-bit codes in groups of 32, but the layer has weights='int8': they would be", same, make("int8"))
-        refused("has zeros, but the layer has none: expected zeros=True", same, make("int4", group=32))
+        refused("has 4-bit codes in groups of 32, but the layer has encode='int4:g64,rows=int8'", same, make("int4:g64,rows=int8"))
+        refused("has 4-bit codes in groups of 32, but the layer has encode='int8,rows=int8': they would be", same, make("int8,rows=int8"))
+        refused("has zeros, but the layer has none: expected one of int4:z, int4:g32z", same, make("int4:g32,rows=int8"))
         order = {f"{PREFIX}.0.gate_proj.g_idx": ("I32", (HIDDEN,), [i % 4 for i in range(HIDDEN)])}
         refused("g_idx: groups in another order", lambda tensors: {**tensors, **order})
-        small = sluice_torch.MoE(HIDDEN, 64, EXPERTS, TOP_K, weights="int4", group=32, zeros=True)
+        small = sluice_torch.MoE(HIDDEN, 64, EXPERTS, TOP_K, encode="int4:g32z,rows=int8")
         refused(r"is a matrix of \[192, 128\], expected \[64, 128\]", same, small)
         for part, words in (("weight_scale", "weight_scale"), ("weight_shape", "weight_shape")):
             refused(f"has no model.layers.3.mlp.experts.1.up_proj.{words}", without(f"1.up_proj.{part}"), tensors=packed_tensors)
@@ -448,11 +448,11 @@ def packed_floats(tensor):
 
 
 def ranks(rank, size):
-    for writer, weights, options in ((awq, "int4", {"group": 32, "zeros": True}), (plain, "bf16", {"dtype": torch.float32})):
+    for writer, options in ((awq, {"encode": "int4:g32z,rows=int8"}), (plain, {"dtype": torch.float32})):
         tensors, drawn = experts(writer)
         folder = Folder(tensors)
         for mesh in ({}, {"tp": 2}, {"spare": size}):
-            layer = make(weights, ep_group=dist.group.WORLD, timeout=20, **options, **mesh)
+            layer = make(ep_group=dist.group.WORLD, timeout=20, **options, **mesh)
             sluice_torch.load_experts(folder.path, layer, PREFIX)
             part = layer.shape.part
             own = slice(layer.shard * part, (layer.shard + 1) * part)
@@ -464,8 +464,8 @@ def ranks(rank, size):
     folder, results = Folder(tensors), []
     x = torch.randn(20 + 3 * rank, 128, generator=torch.Generator().manual_seed(rank)).bfloat16()
     ids = torch.arange(2 * len(x), dtype=torch.int32).view(-1, 2) % EXPERTS
-    for weights in ("fp8-weights", "bf16"):
-        layer = sluice_torch.MoE(128, 256, EXPERTS, TOP_K, weights=weights, tp=2, ep_group=dist.group.WORLD, timeout=20)
+    for encode in ("fp8e4m3:128x128", "bf16"):
+        layer = sluice_torch.MoE(128, 256, EXPERTS, TOP_K, encode=encode, tp=2, ep_group=dist.group.WORLD, timeout=20)
         sluice_torch.load_experts(folder.path, layer, PREFIX)
         own, of_scales = (slice(layer.shard * each, (layer.shard + 1) * each) for each in (128, 1))
         for row, expert in enumerate(layer.local_experts):
@@ -474,7 +474,7 @@ def ranks(rank, size):
             found = [getattr(layer, f"{name}{more}")[row] for name in ("gate_up_weight", "down_weight") for more in ("", "_scales")[: 1 + layer.shape.has_codes]]
             if not layer.shape.has_codes:
                 expected = [codes.dequantize_fp8(*expected[at : at + 2]) for at in (0, 2)]
-            assert all(map(torch.equal, found, expected)), (weights, row)
+            assert all(map(torch.equal, found, expected)), (encode, row)
         with torch.no_grad():
             results.append(layer(x, ids, torch.ones(ids.shape)))
     assert torch.equal(*results), "codes give other bits than their numbers"

@@ -42,7 +42,7 @@ def asks_for_huge_pages(tensor):
 class ModuleTest(MoETest):
     @unittest.skipUnless(os.path.exists("/sys/kernel/mm/transparent_hugepage"), "this system has no huge pages")
     def test_large_weights_are_in_memory_that_may_have_huge_pages(self):
-        for options in ({}, {"weights": "int8"}):
+        for options in ({}, {"encode": "int8,rows=int8"}):
             layer = sluice_torch.MoE(1024, 512, 8, 2, threads=1, **options)
             for name in ("gate_up_weight", "down_weight"):
                 self.assertTrue(asks_for_huge_pages(getattr(layer, name)), name)

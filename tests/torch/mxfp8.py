@@ -4,6 +4,7 @@ The quantiser follows docs/PRECISION.md, and shares no code with Sluice's.
 """
 
 import dataclasses
+import itertools
 
 import torch
 
@@ -47,24 +48,30 @@ def as_bf16(x):
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """How products round; the fields are arguments of layers."""
+    """How products round."""
 
-    precision: str = "mxfp8"
-    fp8_format: str = "e4m3"
-    exponent: str = "ceil"
+    squares: bool = False
+    hybrid: bool = False
+    floor: bool = False
+
+    @property
+    def encode(self):
+        """What says so to a layer."""
+        floor = ":floor" * self.floor
+        return "mxfp8" + ":32x32" * self.squares + floor + (",grads=mxfp8e5m2" + floor) * self.hybrid
 
     def _inputs(self, x, along, square=False):
-        return quantise(x, along, E4M3, self.exponent == "floor", square)
+        return quantise(x, along, E4M3, self.floor, square)
 
     def rows(self, x):
         """What a product multiplies x [R, C] as."""
         return self._inputs(x.double(), 1)
 
     def weight(self, weight, along):
-        return self._inputs(weight, along, self.precision == "mxfp8-32x32")
+        return self._inputs(weight, along, self.squares)
 
     def grads(self, grads, along):
-        return quantise(grads, along, E5M2 if self.fp8_format == "hybrid" else E4M3, self.exponent == "floor")
+        return quantise(grads, along, E5M2 if self.hybrid else E4M3, self.floor)
 
     def product(self, rows, weight):
         """rows [R, C] times weight [N, C] transposed."""
@@ -105,9 +112,4 @@ class Rounding:
         return [self.product(x, weight), self.product_grad(dy, weight), self.weight_grad(dy, x)]
 
 
-ALL = [
-    Rounding(precision, fp8_format, exponent)
-    for precision in ("mxfp8", "mxfp8-32x32")
-    for fp8_format in ("e4m3", "hybrid")
-    for exponent in ("ceil", "floor")
-]
+ALL = [Rounding(*each) for each in itertools.product((False, True), repeat=3)]

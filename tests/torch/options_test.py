@@ -15,11 +15,19 @@ HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 64, 4, 2
 LORA = sluice_torch.LoRAConfig
 # Values of each option besides its default.
 VALUES = {
-    "weights": ["int8", "int4", "int8-weights", "int4-weights"],
-    "precision": ["fp8", "mxfp8", "mxfp8-32x32"],
-    "recipe": [Float8CurrentScaling()],
-    "fp8_dispatch": [True],
-    "backward": ["int8"],
+    "encode": [
+        "int8,rows=int8",
+        "int4,rows=int8",
+        "int8",
+        "int4",
+        "int8,grads=int8",
+        "fp8e4m3",
+        "fp8e4m3:delayed",
+        "mxfp8",
+        "mxfp8:32x32",
+        "mxfp8,sent=mxfp8",
+        Float8CurrentScaling(),
+    ],
     "lora": [LORA(32, 8.0), LORA(32, 8.0, ("gate", "up")), LORA(32, 8.0, ("down",))],
     "keep": ["minimal"],
     "activation": ["geglu", "relu"],
@@ -28,7 +36,7 @@ VALUES = {
     "spare": [1],
 }
 MESHES = [{}, {"tp": 2}, {"tp": 2, "tokens": "same"}]
-EXCHANGED = {"recipe", "fp8_dispatch", "spare"}  # what ranks without shards do together
+EXCHANGED = {"encode", "spare"}  # what ranks without shards do together
 
 
 def train(**options):
@@ -49,7 +57,7 @@ def try_pairs(ranks=1, **common):
     choices = [(name, value) for name, values in VALUES.items() for value in values]
     pairs = [dict([a, b]) for a, b in itertools.combinations(choices, 2) if a[0] != b[0]]
     least = len(pairs) / 3
-    if ranks > 1 and "tp" not in common:  # fewer can be had: fp8_dispatch and recipe need a precision
+    if ranks > 1 and "tp" not in common:  # fewer can be had
         pairs = [pair for pair in pairs if EXCHANGED & pair.keys()]
         least = len(pairs) / 4
     made = [options for options in pairs if train(**common, **options)]
@@ -70,8 +78,8 @@ class OptionsTest(unittest.TestCase):
             core_jobs.run_ranks(self, "on_mesh", 2, arguments=(number,), limit=240)
 
     def test_codes_take_weights_that_are_given(self):
-        for kind in ("int8", "int4", "int4-weights"):
-            tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LORA(4, 8.0), threads=1, weights=kind)
+        for encode in ("int8,rows=int8", "int4,rows=int8", "int4"):
+            tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LORA(4, 8.0), threads=1, encode=encode)
             gate, up = torch.randn(2, EXPERTS, INTERMEDIATE, HIDDEN)
             tuning.load_weights(gate, up, torch.randn(EXPERTS, HIDDEN, INTERMEDIATE))
             ids, weights = route(9, EXPERTS, TOP_K, 1)

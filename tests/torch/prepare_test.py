@@ -13,13 +13,13 @@ from sluice_torch import cache
 from sluice_torch.lora import LoRAConfig
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 128, 8, 2
-KINDS = {"bf16": {}, "int8": {}, "int4": {"group": 32}, "int4-weights": {"group": 64, "zeros": True}, "fp8-weights": {}}
+KINDS = ("bf16", "int8,rows=int8", "int4:g32,rows=int8", "int4:g64z", "fp8e4m3:128x128")
 
 
-def make(weights="bf16", seed=0, frozen=True, **options):
+def make(encode="bf16", seed=0, frozen=True, **options):
     torch.manual_seed(seed)
-    options = {"pack_frozen": True, **KINDS[weights], **options}
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, weights=weights, threads=2, **options)
+    options = {"pack_frozen": True, **options}
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
     for name, parameter in layer.named_parameters():
         if frozen and "lora" not in name:
             parameter.requires_grad_(False)
@@ -73,15 +73,15 @@ class PrepareTest(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
 
     def test_the_first_step_packs_nothing_and_has_the_same_bits(self):
-        for weights in KINDS:
+        for encode in KINDS:
             for name, (prepare, step) in PREPARATIONS.items():
-                with self.subTest(weights=weights, call=name):
-                    other = make(weights, lora=LoRAConfig(4))
+                with self.subTest(encode=encode, call=name):
+                    other = make(encode, lora=LoRAConfig(4))
                     expected = step(other)
-                    layer = make(weights, lora=LoRAConfig(4))
+                    layer = make(encode, lora=LoRAConfig(4))
                     prepare(layer)
                     # codes that bfloat16 rows multiply have no packed form
-                    self.assertTrue(min(packed(layer)) > 0 or weights in ("int4-weights", "fp8-weights"))
+                    self.assertTrue(min(packed(layer)) > 0 or encode in KINDS[3:])
                     self.assertEqual(packed(layer), packed(other))  # a step that reaches each expert packs as much
                     self.assert_ready(layer, step, expected)
 
@@ -147,9 +147,9 @@ class PrepareTest(unittest.TestCase):
         self.assertEqual(layer.take_rows_seen().sum(), 0)
 
     def test_layers_with_scales_of_steps_are_refused(self):
-        layer = sluice_torch.MoE(64, 64, 4, 2, precision="fp8", recipe="delayed", threads=2)
+        layer = sluice_torch.MoE(64, 64, 4, 2, encode="fp8e4m3:delayed", threads=2)
         for prepare in (layer.prepare, layer.prepare_backward):
-            with self.assertRaisesRegex(RuntimeError, "prepare with precision='fp8'.*whose steps have scales of their own"):
+            with self.assertRaisesRegex(RuntimeError, "prepare with encode='fp8e4m3:delayed', whose steps have scales of their own"):
                 prepare()
 
     def test_other_numbers_of_tokens_are_refused(self):
@@ -174,7 +174,7 @@ class PrepareTest(unittest.TestCase):
 
     def test_fine_tuning(self):
         torch.manual_seed(1)
-        options = {"lora": LoRAConfig(4), "depth": 1, "threads": 2, "pack_frozen": True, "weights": "int8"}
+        options = {"lora": LoRAConfig(4), "depth": 1, "threads": 2, "pack_frozen": True, "encode": "int8,rows=int8"}
         tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
         for call in (tuning.prepare, tuning.submit_prepare_backward):
             with self.assertRaisesRegex(RuntimeError, "weights of 8 experts are not loaded"):
@@ -198,7 +198,7 @@ class PrepareTest(unittest.TestCase):
     def test_the_layers_of_a_replaced_model(self):
         torch.manual_seed(2)
         model = Decoder(layouts.Qwen3Block)
-        options = {"weights": "int8", "lora": LoRAConfig(4), "pack_frozen": True, "threads": 2}
+        options = {"encode": "int8,rows=int8", "lora": LoRAConfig(4), "pack_frozen": True, "threads": 2}
         sluice_torch.replace_moe(model, **options)
         layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
         pending = [layer.submit_prepare_backward(tokens=9) for layer in layers]
@@ -224,7 +224,7 @@ def ranks(rank, size):
     for mesh in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": 4}):
         for name, (prepare, step) in PREPARATIONS.items():
             options = {"ep_group": dist.group.WORLD, "timeout": 20, "lora": LoRAConfig(4), **mesh}
-            layer, other = make("int8", **options), make("int8", **options)
+            layer, other = make("int8,rows=int8", **options), make("int8,rows=int8", **options)
             if "spare" in mesh:  # expert 0 has 5 places
                 expert_at = [0, 1, 2, 3, 0, 4, 5, 0, 6, 7, 0, 0]
                 for each in (layer, other):

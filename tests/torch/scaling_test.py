@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from autocast_test import DY, EXPERTS, HIDDEN, IDS, INTERMEDIATE, TOP_K, WEIGHTS, X, grads_of
 from moe_eager import BOUND, error, route
-from precision_test import check_refused
+from encodings_test import check_refused
 from sluice_torch import fp8_autocast, state, te
 from sluice_torch.recipe import DelayedScaling, Float8CurrentScaling, Format
 from torch.utils.checkpoint import checkpoint
@@ -25,7 +25,7 @@ FAST = DelayedScaling(amax_history_len=2)
 
 def make(recipe=FAST, **options):
     torch.manual_seed(0)
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, precision="fp8", recipe=recipe, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=recipe, threads=2, **options)
 
 
 def plain(**options):
@@ -252,7 +252,7 @@ class ScalingTest(unittest.TestCase):
         for wrong in (torch.zeros(9, dtype=torch.uint8), torch.zeros(0, dtype=torch.uint8), "nothing", 7):
             with self.assertRaisesRegex(RuntimeError, "_extra_state has no histories of amaxes, expected what a layer"):
                 layer.load_state_dict({**given, "_extra_state": wrong})
-        more = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 2 * EXPERTS, TOP_K, precision="fp8", recipe=FAST, threads=2)
+        more = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 2 * EXPERTS, TOP_K, encode=FAST, threads=2)
         ids, weights = route(len(X), 2 * EXPERTS, TOP_K, 1)
         more(X, ids, weights)
         with self.assertRaisesRegex(RuntimeError, "amaxes of [a-z_]+ in the state are those of 8 experts, expected 4"):
@@ -286,7 +286,7 @@ class ScalingTest(unittest.TestCase):
     def test_linear_layers_keep_histories_too(self):
         config = types.SimpleNamespace(params_dtype=torch.bfloat16)
         for kind, rows in ((te.ColumnParallelLinear, "rows_x"), (te.RowParallelLinear, "x")):
-            layers = [kind(HIDDEN, 96, config=config, bias=True, threads=2, precision="fp8", recipe=FAST) for _ in range(2)]
+            layers = [kind(HIDDEN, 96, config=config, bias=True, threads=2, encode=FAST) for _ in range(2)]
             self.assertIsNone(layers[0].get_extra_state())
             layers[0].load_state_dict(layers[1].state_dict())
 
@@ -302,14 +302,14 @@ class ScalingTest(unittest.TestCase):
             self.assertIn(rows, found)
             self.assertEqual({each["steps"] for each in found.values()}, {2})
             if kind is te.ColumnParallelLinear:  # x is gathered again
-                options = {"config": config, "threads": 2, "precision": "fp8", "recipe": FAST, "keep": "regather"}
+                options = {"config": config, "threads": 2, "encode": FAST, "keep": "regather"}
                 again = kind(HIDDEN, 96, **options)
                 again.load_state_dict(layers[0].state_dict())
                 other = copy.deepcopy(layers[0])
                 for _ in range(2):
                     for a, b in zip(run(other), run(again)):
                         self.assertTrue(torch.equal(a, b))
-            fresh = kind(HIDDEN, 96, config=config, bias=True, threads=2, precision="fp8", recipe=FAST)
+            fresh = kind(HIDDEN, 96, config=config, bias=True, threads=2, encode=FAST)
             fresh.load_state_dict(layers[0].state_dict())
             for a, b in zip(run(layers[0]), run(fresh)):
                 self.assertTrue(torch.equal(a, b))
@@ -318,7 +318,7 @@ class ScalingTest(unittest.TestCase):
                 fresh.load_state_dict({**fresh.state_dict(), "_extra_state": torch.zeros(9, dtype=torch.uint8)})
             self.assertTrue(torch.equal(fresh.get_extra_state(), before))
             with self.assertRaisesRegex(ValueError, "amax_history_len of the state is 2, expected 1024"):
-                kind(HIDDEN, 96, precision="fp8", recipe="delayed").set_extra_state(layers[0].get_extra_state())
+                kind(HIDDEN, 96, encode="fp8e4m3:delayed").set_extra_state(layers[0].get_extra_state())
 
     def test_states_of_models_leave_histories_out(self):
         layer = make()
@@ -389,12 +389,12 @@ def moved(rank, size):
 def other_recipes(rank, size):
     options = {"ep_group": dist.group.WORLD, "timeout": 20}
     for zero, one, names in (
-        (FAST, Float8CurrentScaling(), ("moe_layer_fp8_hybrid_current", "moe_layer_fp8_hybrid_max2")),
-        (FAST, DelayedScaling(), ("moe_layer_fp8_hybrid_max1024", "moe_layer_fp8_hybrid_max2")),
+        (FAST, Float8CurrentScaling(), ("moe_layer_fp8e4m3_fp8e5m2", "moe_layer_fp8e4m3_fp8e5m2_max2")),
+        (FAST, DelayedScaling(), ("moe_layer_fp8e4m3_fp8e5m2_max1024", "moe_layer_fp8e4m3_fp8e5m2_max2")),
         (
             Float8CurrentScaling(Format.E4M3),
             DelayedScaling(-0.5, 4, Format.E4M3, 16, "most_recent", reduce_amax=False),
-            ("moe_layer_fp8_e4m3_last16_mm0p5_i4_alone", "moe_layer_fp8_e4m3_current"),
+            ("moe_layer_fp8e4m3_last16_mm0p5_i4_alone", "moe_layer_fp8e4m3"),
         ),
     ):
         message = "rank 1 is about to make layer '{}', but rank 0 is about to make layer '{}'".format(*names)

@@ -33,9 +33,9 @@ OPTIONS = (
     ({"spare": 3}, 0.02),
     ({"tp": 2}, 0.02),
     ({"tp": 2, "tokens": "same", "spare": 2}, 0.02),
-    ({"precision": "mxfp8"}, 0.15),
-    ({"weights": "int8"}, 0.05),
-    ({"weights": "int8", "tp": 2}, 0.05),
+    ({"encode": "mxfp8"}, 0.15),
+    ({"encode": "int8,rows=int8"}, 0.05),
+    ({"encode": "int8,rows=int8", "tp": 2}, 0.05),
     ({"lora": sluice_torch.LoRAConfig(4, 8.0), "pack_frozen": True}, 0.02),
 )
 TROUBLES = ("none", "none", "late", "stop", "kill")

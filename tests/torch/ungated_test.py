@@ -88,10 +88,9 @@ class UngatedTest(unittest.TestCase):
             make("silu", lora=LoRAConfig(rank=4))
 
     def test_weights_may_be_codes(self):
-        for options in ({"weights": "int8"}, {"weights": "int8-weights"}, {"weights": "int4", "group": 0},
-                        {"weights": "int4-weights", "zeros": True}):
+        for encode in ("int8,rows=int8", "int8", "int4,rows=int8", "int4:z"):
             for kind in KINDS:
-                layer, (x, ids, weights, dy) = make(kind, **options), batch()
+                layer, (x, ids, weights, dy) = make(kind, encode=encode), batch()
                 decoded = []
                 for name in ("gate_up_weight", "down_weight"):
                     beside = [getattr(layer, each) for each in layer.shape.beside(name)]
@@ -161,7 +160,7 @@ class UngatedTest(unittest.TestCase):
 
 def shared(rank, size):
     for kind in KINDS:
-        for options in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"tp": 2, "weights": "int8-weights"}):
+        for options in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"tp": 2, "encode": "int8"}):
             layer = make(kind, ep_group=dist.group.WORLD, **options)
             number = 0 if layer.shape.tokens == "same" else rank
             x, ids, weights, dy = batch((29, 17)[number], number)

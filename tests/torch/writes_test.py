@@ -25,14 +25,14 @@ NAMES = ("gate_proj", "up_proj", "down_proj")
 CACHES = {
     "packed": ({"pack_frozen": True}, BOUND),
     "packed float32": ({"pack_frozen": True, "dtype": torch.float32}, BOUND),
-    "amaxes": ({"precision": "fp8"}, 0.08),
-    "amaxes and packed": ({"precision": "fp8", "pack_frozen": True}, 0.08),
-    "delayed amaxes": ({"precision": "fp8", "recipe": "delayed"}, 0.08),
-    "blocks": ({"precision": "mxfp8", "pack_frozen": True}, 0.08),
-    "int8": ({"weights": "int8", "pack_frozen": True}, 0.05),
-    "int4": ({"weights": "int4", "group": 32, "pack_frozen": True}, 0.3),
-    "int4-weights": ({"weights": "int4-weights", "group": 32, "pack_frozen": True}, 0.3),
-    "fp8-weights": ({"weights": "fp8-weights", "pack_frozen": True}, 0.08),
+    "amaxes": ({"encode": "fp8e4m3"}, 0.08),
+    "amaxes and packed": ({"encode": "fp8e4m3", "pack_frozen": True}, 0.08),
+    "delayed amaxes": ({"encode": "fp8e4m3:delayed"}, 0.08),
+    "blocks": ({"encode": "mxfp8", "pack_frozen": True}, 0.08),
+    "int8": ({"encode": "int8,rows=int8", "pack_frozen": True}, 0.05),
+    "int4": ({"encode": "int4:g32,rows=int8", "pack_frozen": True}, 0.3),
+    "int4 by bf16": ({"encode": "int4:g32", "pack_frozen": True}, 0.3),
+    "squares": ({"encode": "fp8e4m3:128x128", "pack_frozen": True}, 0.08),
     "places": ({"spare": 2, "pack_frozen": True}, BOUND),
 }
 
@@ -123,7 +123,7 @@ def initialise(layer):
     set_weights(layer, NEW)
 
 
-PLAIN, CODES = {"packed", "packed float32", "amaxes", "amaxes and packed", "delayed amaxes", "blocks"}, {"int8", "int4", "int4-weights", "fp8-weights"}
+PLAIN, CODES = {"packed", "packed float32", "amaxes", "amaxes and packed", "delayed amaxes", "blocks"}, {"int8", "int4", "int4 by bf16", "squares"}
 ALL = PLAIN | CODES | {"places"}
 DELAYED = {"delayed amaxes"}  # scales of rows are for those of earlier steps, unless the way says that weights are others
 # Each way, and the caches that a layer can have with it.
@@ -196,7 +196,7 @@ class WritesTest(unittest.TestCase):
                     continue
                 with self.subTest(cache=cache, way=way):
                     layer = make(**options)
-                    if "precision" not in options or options["precision"] == "mxfp8":
+                    if not layer.shape.encodings.facts.has_scales:
                         layer.prepare()
                     found = steps(layer)
                     self.assertLess(max(map(error, found, unwanted)), bound, "before")

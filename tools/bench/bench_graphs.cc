@@ -65,11 +65,8 @@ Expected<Program> compileRows(const RowsCase& c, int threads, const BenchOptions
   compile.expect.name = "the rows of the case";
   compile.expect.shares.assign(c.rows.begin(), c.rows.end());
   if (c.allRows() == 0) compile.expect = {};
-  compile.precision = options.precision;
-  compile.group = options.group;
-  compile.zeros = options.zeros;
-  compile.backward = options.gradients;
-  compile.trainable = std::vector<std::string>{makesCodes(options.precision) ? "x" : "all"};
+  compile.encode = printEncodings(options.encodings);
+  compile.trainable = std::vector<std::string>{options.encodings.weights->hasCodes() ? "x" : "all"};
   return compileGraph(kRowsGraph, compile, options);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "runtime/base/encodings.h"
 #include "runtime/base/expected.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/clock.h"
@@ -29,10 +30,7 @@ struct BenchOptions {
   ClockKind clock = ClockKind::kWall;
   bool scaling = true;                   // also measure with one thread
   Weights weights = Weights::kOrdinary;  // constant: packed before anything is measured
-  std::string precision = "bf16";        // of weights: a word of the compiler
-  int32_t group = 0;                     // likewise
-  bool zeros = false;
-  std::string gradients = "bf16";  // the compiler's word for `backward`: rows that weights of codes multiply
+  Encodings encodings;
   std::vector<std::string> peers;  // of peerNames()
   std::string target = "cpu";      // device model of the compiler
   std::vector<std::string> targetFolders;

@@ -4,7 +4,6 @@
 
 #include <functional>
 
-#include "compiler/api/compile.h"
 #include "tools/bench/peer_contest.h"
 
 namespace sluice::tools {
@@ -47,26 +46,24 @@ Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes
   return {};
 }
 
-// The precision of weights, behind the name of a case.
+// The encodings, behind the name of a case.
 std::string wordsOf(const BenchOptions& options) {
-  if (options.precision == "bf16") return {};
-  return fmt::format(", {}{}{}{}", options.precision,
-                     options.group == 0 ? "" : fmt::format(" in groups of {}", options.group),
-                     options.zeros ? " with zeros" : "",
-                     options.gradients == "bf16" ? "" : fmt::format(", backward {}", options.gradients));
+  const std::string text = printEncodings(options.encodings);
+  return text.empty() ? text : ", " + text;
 }
 
 // Bytes of a number of a weight, with its part of a scale.
 double weightBytes(const BenchOptions& options) {
-  if (!makesCodes(options.precision)) return 2;
-  const double scales = options.group == 0 ? 0 : (options.zeros ? 8.0 : 4.0) / options.group;
-  return numberBytes(encodingOf(options.precision).element) + scales;
+  const Encoding& weights = *options.encodings.weights;
+  const double scales = weights.along == 0 ? 0 : (weights.zeros ? 8.0 : 4.0) / weights.along / weights.across;
+  return numberBytes(weights.element) + scales;
 }
 
 // Whether the unit that multiplies in the passes that are measured is that of codes.
 bool multipliesCodes(const BenchOptions& options) {
-  if (options.backward && makesCodes(options.precision)) return options.gradients == "int8";
-  return options.precision == "int8" || options.precision == "int4";
+  const Encodings& encodings = options.encodings;
+  const bool isBackward = options.backward && encodings.weights->hasCodes();
+  return (isBackward ? encodings.grads : encodings.rows)->hasCodes();
 }
 
 CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
@@ -77,7 +74,7 @@ CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
     if (pass == Pass::kForward ? !options.forward : !options.backward) continue;
     PassSamples samples;
     samples.pass = pass;
-    samples.work = workOf(rows, pass, weightBytes(options), !makesCodes(options.precision));
+    samples.work = workOf(rows, pass, weightBytes(options), !options.encodings.weights->hasCodes());
     result.passes.push_back(std::move(samples));
   }
   return result;

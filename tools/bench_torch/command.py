@@ -15,7 +15,7 @@ def main(arguments: list[str], usage: str) -> int:
     if arguments[:1] in (["-h"], ["--help"]):
         print(usage.strip())
         return 0
-    commands = {"layer": run_layer, "train": run_train, "linear": run_linear, "precision": run_precision, "load": run_load}
+    commands = {"layer": run_layer, "train": run_train, "linear": run_linear, "encodings": run_encodings, "load": run_load}
     name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
     rest = arguments[1:] if arguments and arguments[0] == name else arguments
     if name not in commands:
@@ -165,9 +165,9 @@ def run_train(arguments: list[str]) -> int:
     return 0
 
 
-def run_precision(arguments: list[str]) -> int:
-    about = "Trains the model of `bench-torch train` in each precision of products, from the same start."
-    parser = _parser("precision", about)
+def run_encodings(arguments: list[str]) -> int:
+    about = "Trains the model of `bench-torch train` in each encoding of products, from the same start."
+    parser = _parser("encodings", about)
     parser.add_argument("--steps", type=_positive, default=200)
     parser.add_argument("--json", action="store_true", help="print the losses as JSON")
     given = parser.parse_args(arguments)
@@ -175,10 +175,10 @@ def run_precision(arguments: list[str]) -> int:
     import torch
 
     from bench_torch.report import print_differences, print_losses
-    from bench_torch.training import PRECISIONS, train_all
+    from bench_torch.training import ENCODED, train_all
 
     torch.set_num_threads(given.threads)
-    losses = train_all(PRECISIONS, given.steps, threads=given.threads)
+    losses = train_all(ENCODED, given.steps, threads=given.threads)
     if given.json:
         print(json.dumps(losses))
         return 0

@@ -1,4 +1,4 @@
-"""Trains a small Qwen3-MoE on bytes of a text, with eager experts and with layers of Sluice, of any precision."""
+"""Trains a small Qwen3-MoE on bytes of a text, with eager experts and with layers of Sluice in any encodings."""
 
 import os
 
@@ -9,18 +9,18 @@ from models.decoder import Decoder, loss_of
 
 # The variants of training, with options of replace_moe(); None: eager experts.
 BOTH = {"eager": None, "sluice": {}}
-PRECISIONS = {
-    "bf16": {"precision": "bf16"},
-    "fp8": {"precision": "fp8"},
-    "fp8 hybrid": {"precision": "fp8", "fp8_format": "hybrid"},
-    "fp8 delayed": {"precision": "fp8", "recipe": "delayed"},
-    "fp8 delayed hybrid": {"precision": "fp8", "recipe": "delayed", "fp8_format": "hybrid"},
-    "mxfp8": {"precision": "mxfp8"},
-    "mxfp8 hybrid": {"precision": "mxfp8", "fp8_format": "hybrid"},
-    "mxfp8-32x32": {"precision": "mxfp8-32x32"},
-    "mxfp8-32x32 hybrid": {"precision": "mxfp8-32x32", "fp8_format": "hybrid"},
-    "eager": None,
-}
+ENCODINGS = [
+    "bf16",
+    "fp8e4m3",
+    "fp8e4m3,grads=fp8e5m2",
+    "fp8e4m3:delayed",
+    "fp8e4m3:delayed,grads=fp8e5m2",
+    "mxfp8",
+    "mxfp8,grads=mxfp8e5m2",
+    "mxfp8:32x32",
+    "mxfp8:32x32,grads=mxfp8e5m2",
+]
+ENCODED = {**{text: {"encode": text} for text in ENCODINGS}, "eager": None}
 
 TEXT = os.path.join(os.path.dirname(os.path.abspath(layouts.__file__)), "text", "constitution.txt")
 

@@ -149,7 +149,7 @@ Command addPlan(CLI::App& parent) {
                   "forward, or both: forward and backward, all weights trained (default)")
       ->check(CLI::IsMember({"forward", "both"}));
   app->add_option("--compile", options->compile,
-                  "another argument of sluicec, such as --precision=int8; may be repeated")
+                  "another argument of sluicec, such as --encode=int8,rows=int8; may be repeated")
       ->allow_extra_args(false)
       ->type_name("FLAG");
   app->add_option("--json", options->json, "write the table with all digits")->type_name("plan.json");

@@ -26,6 +26,7 @@ int runMain(const char* description, const char* name, int argc, char** argv,
     removeNamedFilesOnSignals();
     if (const std::string empty = findEmptyArgument(argc, argv); !empty.empty())
       return fail(empty, kExitUsage);
+    if (const std::string old = findOldOption(argc, argv); !old.empty()) return fail(old, kExitUsage);
     CLI::App app(description, name);
     const auto action = declare(app);
     try {

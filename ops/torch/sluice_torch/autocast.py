@@ -1,4 +1,4 @@
-"""fp8_autocast: the precision of the layers that were made without one, by the context in which their forward runs."""
+"""fp8_autocast: the encodings of the layers that were made without any, by the context in which their forward runs."""
 
 import contextlib
 import dataclasses
@@ -9,13 +9,13 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from .precision import BF16, Precision
+from .encodings import BF16, Encodings
 from .recipe import MXFP8BlockScaling, Recipe
 
 
 @dataclasses.dataclass(frozen=True)
 class _Active:
-    precision: Precision = BF16
+    encodings: Encodings = BF16
     group: object = None  # over whose ranks amaxes are the largest
     in_backward: bool = False  # began inside a backward
 
@@ -29,7 +29,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def fp8_autocast(enabled: bool = True, fp8_recipe: Recipe | None = None, fp8_group=None):
-    """A context in which layers that were made without `precision` use a recipe of sluice_torch.recipe, by default
+    """A context in which layers that were made without `encode` use a recipe of sluice_torch.recipe, by default
     MXFP8BlockScaling(), or bfloat16 if not `enabled`. A backward follows its forward, wherever it runs.
 
     The innermost context counts; each thread has its own. With DelayedScaling, amaxes are the largest of the ranks of
@@ -38,14 +38,14 @@ def fp8_autocast(enabled: bool = True, fp8_recipe: Recipe | None = None, fp8_gro
     """
     if fp8_group is not None and not (dist.is_available() and isinstance(fp8_group, dist.ProcessGroup)):
         raise ValueError(f"fp8_group is of type {type(fp8_group).__name__}, expected a group of torch.distributed with this process")
-    precision = BF16
+    encodings = BF16
     if enabled:
         recipe = MXFP8BlockScaling() if fp8_recipe is None else fp8_recipe
         if not isinstance(recipe, Recipe):
             raise ValueError(f"fp8_recipe is of type {type(recipe).__name__}, expected a recipe of sluice_torch.recipe")
-        precision = recipe.precision()
-    reduces = precision.delayed is not None and precision.delayed.reduce
-    with _activated(_Active(precision, fp8_group if reduces else None, is_in_backward())):
+        encodings = recipe.encodings()
+    reduces = encodings.delayed is not None and encodings.delayed.reduce
+    with _activated(_Active(encodings, fp8_group if reduces else None, is_in_backward())):
         yield
 
 
@@ -71,35 +71,35 @@ def carry(function):
 
 
 class Chooser:
-    """The precision of each step of a layer: the layer's own or, if that is None, that of the context.
+    """The encodings of each step of a layer: the layer's own or, if these are None, those of the context.
 
-    A forward that is repeated in a backward, by torch.utils.checkpoint, outside of the context of the first one, has the
-    precision of the layer's last forward before it in the same mode (training or not).
+    A forward that is repeated in a backward, by torch.utils.checkpoint, outside of the context of the first one, has
+    those of the layer's last forward before it in the same mode (training or not).
     """
 
-    def __init__(self, own: Precision | None):
+    def __init__(self, own: Encodings | None):
         self.own = own
-        self._before = {}  # mode -> precision and group of the last forward outside of backwards
+        self._before = {}  # mode -> encodings and group of the last forward outside of backwards
 
     def __str__(self) -> str:
-        """For the description of a layer; empty without a precision of its own."""
+        """For the description of a layer; empty without encodings of its own."""
         return "" if self.own is None else f", {self.own}"
 
     def apply(self, shape, training: bool) -> tuple:
-        """`shape` with the precision of a step that begins now, and the fp8_group of its context, if it matters. ValueError:
-        the shape does not have the precision."""
-        precision, group = self._choose(training) if self.own is None else (self.own, None)
-        shape = shape if shape.precision == precision else dataclasses.replace(shape, precision=precision)
+        """`shape` with the encodings of a step that begins now, and the fp8_group of its context, if it matters. ValueError:
+        sizes that these do not allow."""
+        encodings, group = self._choose(training) if self.own is None else (self.own, None)
+        shape = shape if shape.encodings == encodings else dataclasses.replace(shape, encodings=encodings)
         return shape, group
 
     def _choose(self, training: bool) -> tuple:
         active = _thread.active
-        precision, group = self._before.get(training, (active.precision, None))
-        if precision != active.precision and not active.in_backward and is_in_backward():
-            return precision, group and group()
+        encodings, group = self._before.get(training, (active.encodings, None))
+        if encodings != active.encodings and not active.in_backward and is_in_backward():
+            return encodings, group and group()
         # no layer keeps a process group
-        self._before[training] = active.precision, active.group and weakref.ref(active.group)
-        return active.precision, active.group
+        self._before[training] = active.encodings, active.group and weakref.ref(active.group)
+        return active.encodings, active.group
 
     def __getstate__(self):
         return {"own": self.own, "_before": {}}

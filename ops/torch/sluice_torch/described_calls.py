@@ -5,6 +5,7 @@ import dataclasses
 # Fields of shapes -> the callers' names; None: that is not an argument.
 _NAMES = {
     "experts": "num_experts",
+    "encodings": "encode",
     "ranks": None,
     "column": None,
     "ins": "input_size",
@@ -22,7 +23,7 @@ def described(call: str, shape, **more) -> str:
     for field in dataclasses.fields(shape):
         name, value = _NAMES.get(field.name, field.name), getattr(shape, field.name)
         if name is not None:
-            items[name] = str(value).removeprefix("precision=") if name == "precision" else value
+            items[name] = str(value).removeprefix("encode=") if name == "encode" else value
     return f"{call}: " + "; ".join(f"{name}={_text(value)}" for name, value in {**items, **more}.items())
 
 

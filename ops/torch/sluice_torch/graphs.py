@@ -9,22 +9,15 @@ import math
 import struct
 
 from .builder import Graph
+from .encodings import BF16, Encodings
 from .integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
-from .precision import BF16, Precision
 from .structure import ACTIVATIONS, LIMITED, inputs_of
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
-# What weights are: bfloat16 (or float32 parameters); codes of 8 or 4 bits that multiply rows of codes; codes that multiply
-# rows of bfloat16, of which those of FP8 are E4M3 with a scale for each square of SQUARE by SQUARE numbers.
-PRECISIONS = ("bf16", "int8", "int8-weights", "int4", "int4-weights", "fp8-weights")
+# Squares of numbers of a weight of FP8 share a scale.
 SQUARE = 128
-# Their elements in memory, and the numbers of one.
-ELEMENTS = {"bf16": ("BF16", 1), "int8": ("I8", 1), "int4": ("U8", 2), "fp8": ("F8_E4M3", 1)}
-
-# With weights of codes: rows of gradients that they multiply are bfloat16, or codes of 8 bits.
-BACKWARDS = ("bf16", "int8")
 
 # Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
 GROUPS = (0, 32, 64, 128)
@@ -67,11 +60,7 @@ class LayerShape:
     tp: int = 1  # ranks that share an expert; rank r has shard r % tp of the experts of group r // tp
     tokens: str = "own"
     spare: int | None = None  # places for copies of experts; None: expert i is at place i
-    weights: str = "bf16"  # one of PRECISIONS
-    group: int = 0  # one of GROUPS
-    zeros: bool = False  # codes of 4 bits have zeros beside their scales
-    precision: Precision = BF16
-    backward: str = "bf16"  # one of BACKWARDS
+    encodings: Encodings = BF16
 
     def __post_init__(self):
         for name, most in _MOST.items():
@@ -87,44 +76,20 @@ class LayerShape:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.ranks} ranks")
         if self.intermediate % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the intermediate size {self.intermediate}")
-        if self.weights not in PRECISIONS:
-            raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(PRECISIONS)}")
         self._check_codes()
-        self._check_backward()
-        self._check_precision()
+        self.encodings.check_sizes(hidden=self.hidden, intermediate_columns_of_a_rank=self.part)
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
 
     def _check_codes(self):
-        if self.group not in GROUPS:
-            raise ValueError(f"group is {self.group!r}, expected one of {', '.join(map(str, GROUPS))}")
+        if self.has_squares and self.part % SQUARE:
+            raise ValueError(f"intermediate columns of a rank: {self.part}, expected a multiple of {SQUARE} for {self.encodings.text}")
         if self.bits != 4:
-            if self.group or self.zeros:
-                raise ValueError(f"weights={self.weights!r} have no {'groups' if self.group else 'zeros'}, expected 'int4' or 'int4-weights'")
-            if self.has_squares and self.part % SQUARE:
-                raise ValueError(f"intermediate columns of a rank: {self.part}, expected a multiple of {SQUARE} for {self.weights}")
             return
+        each = self.group or 2
         for name, size in (("hidden", self.hidden), ("intermediate columns of a rank", self.part)):
-            if size % (self.group or 2):
-                raise ValueError(f"{name}: {size}, expected a multiple of {self.group or 2} for {self.weights} weights")
-
-    def _check_backward(self):
-        if self.backward not in BACKWARDS:
-            raise ValueError(f"backward is {self.backward!r}, expected one of {', '.join(BACKWARDS)}")
-        if self.backward == "bf16":
-            return
-        if not self.has_codes or self.has_squares:
-            raise ValueError(f"backward is {self.backward!r} and weights {self.weights!r}, expected weights of int8 or int4")
-        if self.group or self.zeros:
-            has = f"group={self.group}" if self.group else "zeros=True"
-            raise ValueError(f"backward is {self.backward!r} and {has}, expected one scale per channel without zeros")
-
-    def _check_precision(self):
-        if self.has_codes and self.precision.rounds:
-            raise ValueError(
-                f"weights={self.weights!r} and precision={self.precision.kind!r} are given together, expected one of both"
-            )
-        self.precision.check_sizes(hidden=self.hidden, intermediate_columns_of_a_rank=self.part)
+            if size % each:
+                raise ValueError(f"{name}: {size}, expected a multiple of {each} for weights of {self.encodings.text}")
 
     def _check_limit(self):
         if self.activation not in LIMITED:
@@ -153,17 +118,27 @@ class LayerShape:
 
     @property
     def has_codes(self) -> bool:
-        return self.weights != "bf16"
+        return self.encodings.has_codes
 
     @property
     def bits(self) -> int:
-        """Of an element of a weight."""
-        return {"bf16": 16, "int8": 8, "int4": 4, "fp8": 8}[self.weights.removesuffix("-weights")]
+        """Of a number of a weight."""
+        return 8 // self.encodings.facts.per_element if self.has_codes else 16
 
     @property
     def has_squares(self) -> bool:
-        """Whether weights are codes of FP8, with a scale for each square."""
-        return self.weights == "fp8-weights"
+        """Whether weights have a scale for each square."""
+        return self.encodings.facts.across != 1
+
+    @property
+    def group(self) -> int:
+        """One of GROUPS."""
+        return 0 if self.has_squares else self.encodings.facts.along
+
+    @property
+    def zeros(self) -> bool:
+        """Whether codes have zeros beside their scales."""
+        return self.encodings.facts.zeros
 
     def beside(self, weight: str) -> tuple[str, ...]:
         """The names of what a weight of codes has beside them: its scale and, with zeros, its zero; with groups or squares
@@ -228,7 +203,7 @@ def _tensors(shape: LayerShape) -> Graph:
     shared = shape.tp > 1
     mesh = {"tp": shape.tp, "tokens": shape.tokens} if shared else {}
     sizes = {name: getattr(shape, name) for name in ("ranks", "experts", "top_k", "max_tokens")}
-    name = "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shared else "") + shape.precision.suffix
+    name = "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shared else "") + shape.encodings.suffix
     graph = Graph(name, **sizes, **mesh, spare=shape.spare or None)
 
     def weight(name: str, *sizes, parallel: str | None, type: str):
@@ -236,7 +211,7 @@ def _tensors(shape: LayerShape) -> Graph:
 
     hidden, columns, both = shape.hidden, shape.part, shape.inputs * shape.part
     before = "gate_up_rows" if shape.inputs == 2 else "rows"
-    of_weights, per_element = ELEMENTS[shape.weights.removesuffix("-weights")]
+    of_weights, per_element = shape.encodings.facts.element, shape.encodings.facts.per_element
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)

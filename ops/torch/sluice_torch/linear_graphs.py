@@ -5,9 +5,9 @@ graphs/linear, with the sizes of one layer.
 import dataclasses
 
 from .builder import Graph
+from .encodings import BF16, Encodings
 from .graphs import add_product
 from .integers import MAX_TOKENS, whole_number
-from .precision import BF16, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +21,13 @@ class LinearShape:
     tokens: str = "own"  # "same": all ranks have the same tokens outside the layer
     bias: bool = False
     max_tokens: int = 65536  # per rank and step
-    precision: Precision = BF16
+    encodings: Encodings = BF16
 
     def __post_init__(self):
         whole_number("max_tokens", self.max_tokens, 1, MAX_TOKENS)
-        self.precision.check_sizes(columns_of_x_at_a_rank=self.ins_here, columns_of_y_at_a_rank=self.outs_here)
+        if self.encodings.has_codes:
+            raise ValueError(f"{self.encodings}: weights of a linear layer are trained, expected an encoding that products round to")
+        self.encodings.check_sizes(columns_of_x_at_a_rank=self.ins_here, columns_of_y_at_a_rank=self.outs_here)
 
     @property
     def ins_here(self) -> int:
@@ -46,7 +48,7 @@ def linear_graph(shape: LinearShape) -> dict:
     """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
     sizes = {"ranks": shape.tp, "tp": shape.tp, "tokens": shape.tokens, "max_tokens": shape.max_tokens}
     kind = "column" if shape.column else "row"
-    graph = Graph(f"{kind}_parallel_tp{shape.tp}_{shape.tokens}{shape.precision.suffix}", experts=1, top_k=1, **sizes)
+    graph = Graph(f"{kind}_parallel_tp{shape.tp}_{shape.tokens}{shape.encodings.suffix}", experts=1, top_k=1, **sizes)
     graph.add_tensor("routing", "routing")
     graph.add_entry("forward", inputs=["x", "weight", *(["bias"] if shape.bias else [])], outputs=["y"])
     graph.add_op("route", {}, {"routing": "routing"})

@@ -30,13 +30,13 @@ def load_experts(
               a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down
               ("gate_proj", "up_proj", "down_proj"); without a gate, of the last two. Or a GGUF file, which has all
               experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
-    layer     sluice_torch.MoE. Codes of 4 bits go into one with weights "int4" or "int4-weights" as they are, which needs
-              the group of the checkpoint and, unless all zeros are 8, zeros=True; other layers of codes take numbers,
-              which they quantise. bfloat16 and float32 layers take everything.
+    layer     sluice_torch.MoE. Codes of 4 bits go as they are into one with weights of int4 that have the group
+              of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"); other layers of codes take numbers, which
+              they quantise. bfloat16 and float32 layers take everything.
     physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
     progress  True: shows a bar (package tqdm)
 
-    The layer may have run: its next step has the new weights, and begins histories of amaxes (recipe "delayed") anew.
+    The layer may have run: its next step has the new weights, and begins histories of amaxes ("fp8e4m3:delayed") anew.
     At any time one expert is held. The files are read, without changes of a Checkpoint's tensors. ValueError: a tensor that
     is missing, or is not what the layer can have; experts before that one are set.
     """
@@ -138,11 +138,11 @@ def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.
     group = 0 if matrix.scale.shape[1] == 1 and not shape.group else matrix.group
     if shape.bits != 4 or group != shape.group:
         raise ValueError(
-            f"{matrix.name} has 4-bit codes in groups of {matrix.group}, but the layer has weights={shape.weights!r}"
-            f"{f', group={shape.group}' if shape.bits == 4 else ''}: they would be quantised twice"
+            f"{matrix.name} has 4-bit codes in groups of {matrix.group}, but the layer has {shape.encodings}: "
+            f"they would be quantised twice"
         )
     if not shape.zeros:
         if matrix.zero is not None:
-            raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected zeros=True")
+            raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z")
         return matrix.pairs, matrix.scale
     return matrix.pairs, matrix.scale, -8 * matrix.scale.float() if matrix.zero is None else matrix.zero

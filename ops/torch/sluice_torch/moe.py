@@ -1,6 +1,7 @@
 """MoE: the experts of a mixture-of-experts layer as a module."""
 
 import functools
+import inspect
 import math
 import os
 import weakref
@@ -11,10 +12,10 @@ from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas
 from .amax import amax_of
 from .autocast import Chooser, is_in_backward
 from .described_calls import described_step
+from .encodings import BF16, encodings_of, refuse_unknown
 from .main_grad import AddToMainGrad, main_grad_of
 from .marks import Marked
 from .operands import DTYPES, PendingForward, operands_of
-from .precision import BF16, precision_of
 from .preparing import Preparable
 from .reporting import Reports
 from .tensors import empty_weight
@@ -67,25 +68,17 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
 
     activation   "swiglu" or another of structure.ACTIVATIONS; those of structure.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
-    weights      "bf16": parameters of `dtype`. "int8": codes of 8 bits with a float32 scale per output channel, as frozen
-                 parameters (gate_up_weight_scale [E, 2 I, 1], down_weight_scale [E, H, 1]); rows that they multiply become
-                 codes, too. "int4": codes of 4 bits, two per byte; rows become codes of 8 bits. "int8-weights", "int4-weights",
-                 "fp8-weights" (E4M3, uint8, with ..._scales [E, 2 I / 128, H / 128]): rows stay bfloat16. docs/PRECISION.md
-    group        with codes of 4 bits: 32, 64 or 128 numbers along the sum that share a scale (parameters ..._scales, the
-                 last dimension by group); 0: all
-    zeros        with codes of 4 bits: each scale has a zero beside it, for weights that are not symmetric (..._zero, or
-                 ..._zeros with groups)
-    backward     with weights of codes: "bf16", or "int8", where rows of gradients that they multiply become codes of 8
-                 bits; needs one scale per channel, without zeros
-    precision    "fp8": products round their factors, forward and backward, to FP8 with a scale per tensor; "mxfp8" or
-                 "mxfp8-32x32": with a power of two per block of 32 numbers; "bf16": they do not. None: as
-                 sluice_torch.fp8_autocast says, else "bf16". docs/PRECISION.md
-    fp8_format   with fp8 and mxfp8: "e4m3" (if None), or "hybrid", where gradients are rounded to E5M2
-    recipe       with fp8: "current" (if None), scales of the largest magnitudes of the step; "delayed", of earlier steps,
-                 which the layer and its state_dict keep; or a recipe.DelayedScaling or Float8CurrentScaling
-    exponent     with mxfp8: "ceil" (if None), with which no number of a block saturates, or "floor"
-    fp8_dispatch  with mxfp8: tokens are rounded before they are sent, and codes travel instead of bfloat16 rows. Results
-                 and gradients of tokens keep their bits; gradients of gate and up are of what the codes stand for
+    encode       what numbers are stored as, rounded to and sent as: an encoding, PLACE=ENCODING for some of the places weights,
+                 trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
+                 round as sluice_torch.fp8_autocast says, else all is bfloat16. docs/PRECISION.md lists them; for example
+                 "int8"              frozen codes of 8 bits with a float32 scale per output channel (gate_up_weight_scale
+                                     [E, 2 I, 1], down_weight_scale [E, H, 1]); rows stay bfloat16
+                 "int4:g64,rows=int8"  codes of 4 bits, two per byte, and scales per group of 64 (..._scales, the last dimension
+                                     by group); rows that they multiply become codes, too. "int4:g64z": zeros beside scales
+                 "fp8e4m3:128x128"   E4M3 in uint8, with ..._scales [E, 2 I / 128, H / 128]
+                 "mxfp8,grads=mxfp8e5m2"   weights are trained, and products round their factors in blocks of 32
+                 "fp8e4m3:delayed"   they round by scales of largest magnitudes of earlier steps, which the layer and its
+                                     state_dict keep
     spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
                  range of experts
     threads      workers, shared by all layers of a group; 0: this rank's share of the machine
@@ -124,28 +117,20 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         tp: int = 1,
         tokens: str = "own",
         spare: int | None = None,
-        weights: str = "bf16",
-        group: int = 0,
-        zeros: bool = False,
-        backward: str = "bf16",
-        precision: str | None = None,
-        fp8_format: str | None = None,
-        exponent: str | None = None,
-        recipe=None,
-        fp8_dispatch: bool = False,
+        encode=None,
+        **unknown,
     ):
         super().__init__()
+        refuse_unknown("MoE", unknown, [name for name in inspect.signature(MoE).parameters if name != "unknown"])
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
         if keep not in ("all", "minimal"):
             raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
         self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens, timeout)
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
-        own = precision_of(precision, fp8_format, exponent, recipe, fp8_dispatch)
-        self._precision, self._scales = Chooser(own), scaling.Scales()
-        self.shape = graphs.LayerShape(
-            *sizes, activation, limit, self._group.tp, tokens, spare, weights, group, zeros, own or BF16, backward
-        )
+        own = encodings_of(encode)
+        self._encodings, self._scales = Chooser(own), scaling.Scales()
+        self.shape = graphs.LayerShape(*sizes, activation, limit, self._group.tp, tokens, spare, own or BF16)
         self._watch()
         self.places = None  # placement.Places, if experts can move
         if spare is not None:
@@ -239,7 +224,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     def _add_adapters(self, dtype: torch.dtype):
         from . import lora
 
-        self.shape.precision.check_sizes(rank_of_adapters=self.lora.rank)
+        self.shape.encodings.check_sizes(rank_of_adapters=self.lora.rank)
         self.gate_up_weight.requires_grad_(False)
         self.down_weight.requires_grad_(False)
         own, longest = self.gate_up_weight.shape[0], len(self.shape.places_of(0))
@@ -368,26 +353,26 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         return self._shared().refusing()
 
     def _rounding(self, shape: graphs.LayerShape) -> tuple:
-        """`shape` with the precision of a step, and the step's fp8_group."""
-        shape, fp8_group = self._precision.apply(shape, self.training)
+        """`shape` with the encodings of a step, and the step's fp8_group."""
+        shape, fp8_group = self._encodings.apply(shape, self.training)
         if self.lora is not None:
-            shape.precision.check_sizes(rank_of_adapters=self.lora.rank)
+            shape.encodings.check_sizes(rank_of_adapters=self.lora.rank)
         return shape, fp8_group
 
     def _weight_amaxes(self, shape: graphs.LayerShape, weights: list) -> list[torch.Tensor]:
         """What the program reads beside weights, if it scales them."""
-        if not shape.precision.has_scales:
+        if not shape.encodings.facts.has_scales:
             return []
         own = self._scales.of_weights({name: getattr(self, name) for name in sharding.WEIGHTS})
         return own + [amax_of(adapter) for adapter in weights[len(own) :]]
 
     def _begin(self, shape: graphs.LayerShape, fp8_group, operands, training: bool) -> scaling.Step:
-        sharers, delayed = None, shape.precision.delayed
+        sharers, delayed = None, shape.encodings.delayed
         if delayed is not None:
             shares = delayed.reduce and shape.ranks > 1 and (shape.tp > 1 or self.places is not None)
             group = self._group if shares else None
             sharers = scaling.Sharers(group, fp8_group, self._group.timeout, self.local_experts, shape.experts, self.places is not None)
-        return self._scales.begin(shape.precision, sharers, operands[:2], training, is_in_backward)
+        return self._scales.begin(shape.encodings, sharers, operands[:2], training, is_in_backward)
 
     def _weights(self) -> list[torch.Tensor]:
         """The program's weights, in the order of _weight_names()."""
@@ -497,8 +482,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             key, path = self._program(*program)
         if path is not None:
             names = self._weight_names()
-            amaxes = [f"{name}_amax" for name in names] if key[1].precision.has_scales else []
-            packs = self.pack_frozen and not key[1].precision.measures  # a first step has no second
+            amaxes = [f"{name}_amax" for name in names] if key[1].encodings.facts.has_scales else []
+            packs = self.pack_frozen and key[1].encodings.facts.amax != "returned"  # a first step has no second
             self._layers[key] = shared.layer(path, names + amaxes, packs, described_step(self, names, *program))
         return self._layers[key].op
 
@@ -510,8 +495,6 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             from . import lora
 
             graph = lora.adapted_graph(graph, self.lora)
-        backward = (f"--backward={shape.backward}",) if shape.backward != "bf16" and trainable else ()
-        rows = (f"--precision={shape.weights}",) if backward or shape.weights in ("int8", "int4") else ()
         return cache.compile_graph(
             graph,
             trainable=trainable,
@@ -519,7 +502,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             accumulate=accumulate,
             keep=self.keep,
             target="cpu" if self.device.type == "cpu" else "h200",
-            options=rows + backward + shape.precision.options,
+            options=shape.encodings.options(bool(trainable)),
         )
 
     def __prepare_scriptable__(self):
@@ -554,7 +537,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         key = prefix + scaling.EXTRA_STATE
         if key in state_dict or prefix + "gate_up_weight" in state_dict:  # a state without histories has begun none
             try:
-                own = self._precision.own
+                own = self._encodings.own
                 experts = self.shape.experts if self.places is not None else len(self.local_experts)
                 self._scales.load(state_dict.get(key), own and own.delayed, experts)
             except ValueError as error:
@@ -587,12 +570,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             text += f", rank {self._group.rank} of {shape.ranks}"
         if shape.spare is not None:
             text += f", spare={shape.spare}"
-        if shape.has_codes:
-            text += f", weights={shape.weights!r}"
-            text += f", group={shape.group}" if shape.group else ""
-            text += ", zeros=True" if shape.zeros else ""
-            text += f", backward={shape.backward!r}" if shape.backward != "bf16" else ""
-        text += str(self._precision)
+        text += str(self._encodings)
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"
         return text if self.lora is None else f"{text}, lora={self.lora}"

@@ -3,7 +3,7 @@
 import torch
 
 from . import recording, sharding
-from .precision import BF16
+from .encodings import BF16
 
 
 class Preparable:
@@ -22,14 +22,14 @@ class Preparable:
     Collective, with the same calls at all ranks; each has its own `tokens`, those that pass the same tokens the same.
     submit_prepare() and submit_prepare_backward() begin the steps in the order of all submitted ones, and return at once
     after compiling; do not change the parameters before their wait().
-    ValueError and RuntimeError: as forward(); tokens out of range; no gradient is required; precision "fp8", whose steps
+    ValueError and RuntimeError: as forward(); tokens out of range; no gradient is required; "fp8e4m3", whose steps
     have scales of their own.
     """
 
     def _check_backward(self):
-        """Compiles the backward of a layer that has adapters, codes or a precision, because the compiler alone knows which of them
+        """Compiles the backward of a layer that has adapters or encodings, because the compiler alone knows which of them
         go together. RuntimeError: what it says."""
-        if self.lora is None and self.shape.weights == "bf16" and self.shape.precision == BF16:
+        if self.lora is None and self.shape.encodings == BF16:
             return
         adapters = len(self._weight_names()) - len(sharding.WEIGHTS) - len(self._scale_names())
         base = tuple(getattr(self, name).requires_grad for name in sharding.WEIGHTS)
@@ -94,9 +94,9 @@ def _submit(layer, tokens: int, x: bool, expert_weights: bool) -> PendingPrepara
             rows = torch.zeros(len(ids), shape.hidden, dtype=torch.bfloat16, device=ids.device).requires_grad_(x)
             scales = torch.zeros(ids.shape, device=ids.device).requires_grad_(expert_weights)
             given, _, operands, weights, grads, needed, _ = layer._arguments(shape, rows, ids, scales)
-            if given.precision.has_scales:
+            if given.encodings.facts.has_scales:
                 raise RuntimeError(
-                    f"prepare with {given.precision}, whose steps have scales of their own: expected another precision"
+                    f"prepare with {given.encodings}, whose steps have scales of their own: expected other encodings"
                 )
             if trains and not any(each.requires_grad for each in (rows, scales, *weights)):
                 raise RuntimeError("prepare_backward without a required gradient: of x, expert_weights or a parameter")

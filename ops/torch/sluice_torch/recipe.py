@@ -1,13 +1,13 @@
 """Recipes of fp8_autocast(), with the names and arguments of Transformer Engine.
 
-A recipe is a value; precision() says what products round to. ValueError: arguments that are unknown, or that Sluice does
+A recipe is a value, a name for encodings(). ValueError: arguments that are unknown, or that Sluice does
 not have.
 """
 
 import dataclasses
 import enum
 
-from .precision import Delayed, Precision
+from .encodings import Delayed, Encodings
 
 
 class Format(enum.Enum):
@@ -18,9 +18,9 @@ class Format(enum.Enum):
 
 
 class Recipe:
-    """What all recipes have. One that has no precision() is no recipe for layers."""
+    """What all recipes have. One that has no encodings() is no recipe for layers."""
 
-    def precision(self) -> Precision:
+    def encodings(self) -> Encodings:
         raise ValueError(f"{type(self).__name__} is no recipe, expected one of sluice_torch.recipe")
 
     def _check(self, **defaults):
@@ -30,11 +30,15 @@ class Recipe:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected {default!r}")
         if not isinstance(self.fp8_format, Format):
             raise ValueError(f"fp8_format is {self.fp8_format!r}, expected {' or '.join(map(str, Format))}")
-        self.precision()
+        self.encodings()
+
+    def _text(self, encoding: str, of_gradients: str) -> str:
+        return f"{encoding},grads={of_gradients}" if self.fp8_format == Format.HYBRID else encoding
 
 
-# The blocks of weights, and the precision that has them.
-_BLOCKS = {"1x32": "mxfp8", "32x32": "mxfp8-32x32"}
+# The blocks of weights, and the exponents, as encodings have them.
+_BLOCKS = {"1x32": "", "32x32": ":32x32"}
+_EXPONENTS = {"ceil": "", "floor": ":floor"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +60,13 @@ class MXFP8BlockScaling(Recipe):
     def __post_init__(self):
         if self.weights not in _BLOCKS:
             raise ValueError(f"weights is {self.weights!r}, expected one of {', '.join(_BLOCKS)}")
+        if self.exponent not in _EXPONENTS:
+            raise ValueError(f"exponent is {self.exponent!r}, expected one of {', '.join(_EXPONENTS)}")
         self._check(margin=0, fp8_dpa=False, fp8_mha=False)
 
-    def precision(self) -> Precision:
-        return Precision(_BLOCKS[self.weights], self.fp8_format.value, self.exponent)
+    def encodings(self) -> Encodings:
+        last = _EXPONENTS[self.exponent]
+        return Encodings(self._text(f"mxfp8{_BLOCKS[self.weights]}{last}", f"mxfp8e5m2{last}"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +83,8 @@ class Float8CurrentScaling(Recipe):
     def __post_init__(self):
         self._check(fp8_dpa=False, fp8_mha=False)
 
-    def precision(self) -> Precision:
-        return Precision("fp8", self.fp8_format.value)
+    def encodings(self) -> Encodings:
+        return Encodings(self._text("fp8e4m3", "fp8e5m2"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +115,6 @@ class DelayedScaling(Recipe):
             scaling_factor_compute_algo=None, override_linear_precision=(False,) * 3, fp8_dpa=False, fp8_mha=False
         )
 
-    def precision(self) -> Precision:
+    def encodings(self) -> Encodings:
         delayed = Delayed(self.amax_history_len, self.amax_compute_algo, self.margin, self.interval, self.reduce_amax)
-        return Precision("fp8", self.fp8_format.value, delayed=delayed)
+        return Encodings(self._text("fp8e4m3:delayed", "fp8e5m2"), delayed)

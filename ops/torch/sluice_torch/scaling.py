@@ -16,7 +16,7 @@ import torch
 
 from . import collectives
 from .amax import WeightAmaxes
-from .precision import Delayed, Precision
+from .encodings import Delayed, Encodings
 
 # In a state_dict: the histories of a layer, if it has any.
 EXTRA_STATE = "_extra_state"
@@ -123,12 +123,12 @@ class Scales:
         """Amaxes [E, 1] of weights [E, out, in], by their names in the layer, or [1, 1] of [out, in]."""
         return [self._weights.of(name, weight) for name, weight in named.items()]
 
-    def begin(self, precision: Precision, sharers: Sharers | None, given, training: bool, asks_repeats) -> "Step":
+    def begin(self, encodings: Encodings, sharers: Sharers | None, given, training: bool, asks_repeats) -> "Step":
         """A step whose forward gets the tensors `given`. A forward in `training` adds to histories, and so does its backward.
         One that repeats another does not, and its scales are those of the last forward that got the same tensors:
         asks_repeats() -> bool, which takes as long as a small step with PyTorch before 2.1, is called if it matters."""
-        if precision.delayed is None:
-            return Step(self, precision)
+        if encodings.delayed is None:
+            return Step(self, encodings)
         repeats = asks_repeats()
         key = tuple(map(_fingerprint, given))
         with _guard:
@@ -140,7 +140,7 @@ class Scales:
                     self._remembered.popitem(last=False)
             elif self._remembered:
                 basis = self._remembered.get(key, next(reversed(self._remembered.values())))
-        return Step(self, precision, basis, sharers, training, repeats)
+        return Step(self, encodings, basis, sharers, training, repeats)
 
     def add(self, amaxes: dict[str, torch.Tensor], rule: Delayed):
         """Adds what a forward or a backward found."""
@@ -191,8 +191,8 @@ class Step:
     """The amaxes of one step, in the order of the library's layer: tensors that it scales by, and that it writes to. Both
     lists are empty without delayed scaling."""
 
-    def __init__(self, scales: Scales, precision: Precision, basis=None, sharers=None, training=False, repeats=False):
-        self._scales, self._precision, self._basis, self._sharers = scales, precision, basis, sharers
+    def __init__(self, scales: Scales, encodings: Encodings, basis=None, sharers=None, training=False, repeats=False):
+        self._scales, self._encodings, self._basis, self._sharers = scales, encodings, basis, sharers
         self._training, self._repeats = training, repeats
         self._described, self._rows = [], set()
         self.used, self.found = [], []
@@ -201,14 +201,14 @@ class Step:
         """Returns the layer of the library that runs this step: make(shape) or, if tensors that it rounds or all gradients have
         no history yet, the one for a first step."""
         layer = make(shape)
-        if self._precision.delayed is None:
+        if self._encodings.delayed is None:
             return layer
         self._describe(layer)
         basis, roles = self._basis, {self._role(name) for name, _, _ in self._described}
         if basis.is_first is None:
             basis.is_first = not roles <= set(basis.kept) or set(basis.kept) <= self._rows
         if basis.is_first:
-            layer = make(dataclasses.replace(shape, precision=self._precision.first()))
+            layer = make(dataclasses.replace(shape, encodings=self._encodings.first()))
             self._describe(layer)
         for name, shape_of, _ in self._described:
             kept = basis.kept.get(self._role(name))
@@ -224,7 +224,7 @@ class Step:
         """After the forward, which returned y. Collective, and so is the end of each backward, as Sharers say."""
         if self._training and not self._repeats:
             self._add(lambda name: name in self._rows)
-        if y.grad_fn is not None and self._precision.has_scales:
+        if y.grad_fn is not None and self._encodings.facts.has_scales:
             y.grad_fn.register_hook(self._end_backward)  # after the backward of the layer
 
     def _end_backward(self, *_):
@@ -238,7 +238,7 @@ class Step:
         return before if before in self._rows else name
 
     def _add(self, wanted):
-        rule = self._precision.delayed
+        rule = self._encodings.delayed
         if rule is None:
             return
         names = [name for name, _, _ in self._described]

@@ -17,12 +17,12 @@ import torch
 from . import cache, ranks, recording, scaling
 from .autocast import Chooser, is_in_backward
 from .described_calls import described
+from .encodings import BF16, encodings_of, refuse_unknown
 from .graphs import dealt
 from .integers import MAX_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import main_grad_of
 from .megatron_groups import tp_group_of
-from .precision import BF16, precision_of
 from .reporting import Reports
 from .tensors import as_stored, empty_weight
 from .writes import write
@@ -70,9 +70,8 @@ class _ParallelLinear(Reports, torch.nn.Module):
     def __init__(self, ins, outs, config, init_method, bias, skip_bias_add, is_expert, allocate, stride, keep_master, options):
         super().__init__()
         known = {"tp_group": None, "pg_collection": None, "name": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all"}
-        known |= {"precision": None, "fp8_format": None, "exponent": None, "recipe": None}
-        if unknown := sorted(set(options) - set(known)):
-            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}, expected some of {', '.join(known)}")
+        known |= {"encode": None}
+        refuse_unknown(type(self).__name__, {name: value for name, value in options.items() if name not in known}, known)
         options = {**known, **options}
         if options["keep"] not in ("all", "minimal", "regather"):
             raise ValueError(f"keep is {options['keep']!r}, expected 'all', 'minimal' or 'regather'")
@@ -91,8 +90,8 @@ class _ParallelLinear(Reports, torch.nn.Module):
         if divided % tp:
             raise ValueError(f"{name} is {divided}, expected a multiple of the {tp} ranks of tp_group")
         in_program = bias and not skip_bias_add
-        own = precision_of(*(options[name] for name in ("precision", "fp8_format", "exponent", "recipe")))
-        self._precision, self._scales = Chooser(own), scaling.Scales()
+        own = encodings_of(options["encode"])
+        self._encodings, self._scales = Chooser(own), scaling.Scales()
         self.shape = LinearShape(
             self._column, ins, outs, tp, tokens if tp > 1 else "own", in_program, options["max_tokens"], own or BF16
         )
@@ -162,8 +161,8 @@ class _ParallelLinear(Reports, torch.nn.Module):
             bias = self.bias if self.shape.bias else None
             rows = as_stored(x.reshape(x.shape[:-1].numel(), x.shape[-1]).to(torch.bfloat16))
             tokens, lead = self._tokens(x), x.shape[1:-1]
-            shape, fp8_group = self._precision.apply(self.shape, self.training)
-            amax = self._scales.of_weights({"weight": given})[0] if shape.precision.has_scales else None
+            shape, fp8_group = self._encodings.apply(self.shape, self.training)
+            amax = self._scales.of_weights({"weight": given})[0] if shape.encodings.facts.has_scales else None
         step = self._begin(shape, fp8_group, rows)
         layer = step.run_on(lambda each: self._layer(shared, each, rows, weight, bias, main_grad is not None), shape)
         operands = (rows, weight, bias, main_grad, tokens, lead.numel())
@@ -215,11 +214,11 @@ class _ParallelLinear(Reports, torch.nn.Module):
         return self._layers[key].op
 
     def _begin(self, shape: LinearShape, fp8_group, rows: torch.Tensor) -> scaling.Step:
-        sharers, delayed = None, shape.precision.delayed
+        sharers, delayed = None, shape.encodings.delayed
         if delayed is not None:
             group = self._group if delayed.reduce and shape.tp > 1 else None
             sharers = scaling.Sharers(group, fp8_group, self._group.timeout, [0], 1)
-        return self._scales.begin(shape.precision, sharers, (rows,), self.training, is_in_backward)
+        return self._scales.begin(shape.encodings, sharers, (rows,), self.training, is_in_backward)
 
     def _program(self, shape: LinearShape, x, weight, bias, accumulate: bool) -> tuple:
         """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
@@ -231,7 +230,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             return key, None
         options = {"grads": "BF16" if narrow else "F32", "accumulate": accumulate, "keep": self.keep} if trainable else {}
         graph = linear_graph(shape)
-        return key, cache.compile_graph(graph, trainable=trainable, options=shape.precision.options, **options)
+        return key, cache.compile_graph(graph, trainable=trainable, options=shape.encodings.options(bool(trainable)), **options)
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
         """A description of this rank's part of each parameter. `sharded_offsets` are (axis, offset, count) of axes 0, 1,
@@ -260,7 +259,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
     def set_extra_state(self, state):
         """Takes what get_extra_state() returned. Of anything else, such as the state of Transformer Engine's own layers in a
         checkpoint, it takes nothing and warns. ValueError: histories of another length."""
-        own = self._precision.own
+        own = self._encodings.own
         try:
             self._scales.load(state, own and own.delayed, 1)
         except scaling.NoHistories as error:
@@ -275,7 +274,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
     def extra_repr(self) -> str:
         s = self.shape
         text = f"in={s.ins}, out={s.outs}, tp={s.tp}, bias={self.bias is not None}"
-        return f"{text}, sequence_parallel={self.sequence_parallel}{self._precision}"
+        return f"{text}, sequence_parallel={self.sequence_parallel}{self._encodings}"
 
 
 def _mark(parameter: torch.nn.Parameter, dimension: int, allreduce: bool):
@@ -285,8 +284,8 @@ def _mark(parameter: torch.nn.Parameter, dimension: int, allreduce: bool):
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
-    `fp8_format`, `exponent` and `recipe` are those of sluice_torch.MoE.
+    """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `encode` is
+    that of sluice_torch.MoE; the weight is no code.
 
     Without tp_group it is that of pg_collection or of Megatron (megatron_groups.py). `name` has no effect.
     x [s, ..., input_size]: with sequence parallelism this rank's part of the first dimension (any length per rank,
@@ -324,8 +323,8 @@ class ColumnParallelLinear(_ParallelLinear):
 
 
 class RowParallelLinear(_ParallelLinear):
-    """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `precision`,
-    `fp8_format`, `exponent` and `recipe` are those of sluice_torch.MoE.
+    """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `encode` is
+    that of sluice_torch.MoE; the weight is no code.
 
     Without tp_group it is found as by ColumnParallelLinear.
     x [s, ..., input_size / ranks]. y [s, ..., output_size]: with sequence parallelism this rank's part of the first

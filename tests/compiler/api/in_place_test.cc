@@ -70,15 +70,15 @@ TEST_CASE("other ranks, or an option, have rows copied") {
 }
 
 TEST_CASE("rows that are rounded or encoded are dispatched, and summed where they are") {
-  for (const char* precision : {"mxfp8", "fp8", "int8"}) {
-    INFO(precision);
+  for (const char* encode : {"mxfp8", "fp8e4m3", "int8,rows=int8"}) {
+    INFO(encode);
     CompileOptions options{.sets = kLayer};
-    options.precision = precision;
+    options.encode = encode;
     options.trainable = {{"x"}};
     CHECK(movesOf(compiled("moe_ffn/forward.json", options), 0) == Moves{"dispatch"});
   }
   CompileOptions decoded{.sets = kLayer};
-  decoded.precision = "int8-weights";  // bf16 rows
+  decoded.encode = "int8";  // bf16 rows
   decoded.trainable = {{"x"}};
   CHECK(movesOf(compiled("moe_ffn/forward.json", decoded), 0).empty());
 }

@@ -2,8 +2,8 @@
 // RUN: sluice-opt %s --round-products --differentiate --encode-kept | FileCheck %s
 // RUN: sluice-opt %s --round-products --differentiate --encode-kept --encode-kept | FileCheck %s
 // RUN: sluice-opt %s --differentiate --encode-kept | FileCheck %s --check-prefix=BF16
-// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors --encode-kept | FileCheck %s --check-prefix=AMAX
-// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors=delayed --encode-kept | FileCheck %s --check-prefix=GIVEN
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3 --differentiate --scale-factors --encode-kept | FileCheck %s --check-prefix=AMAX
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3 --differentiate --scale-factors=delayed --encode-kept | FileCheck %s --check-prefix=GIVEN
 // RUN: sluice-opt %s --round-products --differentiate=keep=minimal --encode-kept | FileCheck %s --check-prefix=MINIMAL
 
 // The nodes come after the last one that reads their rows.

@@ -3,10 +3,10 @@
 // RUN: sluice-opt %s --quantize-weights="keep=wd" --split-input-file | FileCheck %s --check-prefix=KEEP
 // RUN: sluice-opt %s --quantize-weights --quantize-rows --split-input-file | FileCheck %s
 // RUN: sluice-opt %s --quantize-weights --fuse --quantize-rows --split-input-file | FileCheck %s --check-prefix=FUSED
-// RUN: sluice-opt %s --quantize-weights="encoding=int4 zeros" --quantize-rows | FileCheck %s --check-prefix=HALVES
-// RUN: sluice-opt %s --quantize-weights="encoding=int4 group=4" --quantize-rows | FileCheck %s --check-prefix=GROUPS
-// RUN: not sluice-opt %s --quantize-weights="encoding=int4 group=32" 2>&1 | FileCheck %s --check-prefix=LENGTH
-// RUN: sluice-opt %s --quantize-weights="encoding=fp8" --quantize-rows | FileCheck %s --check-prefix=SQUARES
+// RUN: sluice-opt %s --quantize-weights="encode=int4:z" --quantize-rows | FileCheck %s --check-prefix=HALVES
+// RUN: sluice-opt %s --quantize-weights="encode=int4:g32 keep=wt" --quantize-rows | FileCheck %s --check-prefix=GROUPS
+// RUN: not sluice-opt %s --quantize-weights="encode=int4:g32" 2>&1 | FileCheck %s --check-prefix=LENGTH
+// RUN: sluice-opt %s --quantize-weights="encode=fp8e4m3:128x128" --quantize-rows | FileCheck %s --check-prefix=SQUARES
 // LENGTH: error: 'wt' has sums of 20, expected a multiple of the group of 32
 
 // Two codes of 4 bits lie in a byte, along the last dimension.
@@ -19,11 +19,11 @@
 // HALVES: %[[C:.*]], %[[S:.*]] = moe.dispatch_codes "dispatch"
 // HALVES: moe.gmm "up"(%[[C]], %w) row_scale(%[[S]]) weight_scale(%w_scale) weight_zero(%w_zero)
 // HALVES: moe.gmm "grad"(%{{.*}}, %wt) weight_scale(%wt_scale) weight_zero(%wt_zero) :
-// Rows are not multiplied exactly by groups of 4.
-// GROUPS: moe.input "w_scale" : !moe.tensor<4 x 8 x 40 x f32>
-// GROUPS: moe.input "wt_scale" : !moe.tensor<4 x 32 x 5 x f32>
-// GROUPS-NOT: moe.quantize
-// GROUPS: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)
+// Groups of 32 along sums of 32.
+// GROUPS: moe.quantize "x_quantize"(%x)
+// GROUPS: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>
+// GROUPS-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x f32>
+// GROUPS: moe.input "wt" : !moe.tensor<4 x 32 x 20 x bf16>
 // Codes of 8-bit floats have a scale for each square; their rows stay as they are.
 // SQUARES: moe.input "w" : !moe.tensor<4 x 32 x 40 x f8E4M3FN>
 // SQUARES-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 1 x f32>

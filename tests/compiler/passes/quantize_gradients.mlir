@@ -5,10 +5,10 @@
 // RUN: sluice-opt %s --quantize-rows="gradients" | sluice-opt | FileCheck %s
 // RUN: sed 's/4 x 32 x 1 x f32/4 x 16 x 1 x f32/' %s > %t.blocks.mlir
 // RUN: not sluice-opt %t.blocks.mlir --quantize-rows="gradients" 2>&1 | FileCheck %s --check-prefix=BLOCKS
-// BLOCKS: error: node 'act_grad' has a gradient as rows, which would become codes, and scale 'down_scale' [4 x 16 x 1 x f32] of weight 'down' [4 x 32 x 40 x i8], expected one number for each of the 32 numbers along the sum: codes without groups, or --backward bf16
+// BLOCKS: error: node 'act_grad' has a gradient as rows, which would become codes, and scale 'down_scale' [4 x 16 x 1 x f32] of weight 'down' [4 x 32 x 40 x i8], expected one number for each of the 32 numbers along the sum: codes without groups, or grads=bf16
 // RUN: sed '/^  moe.entry @backward/,/^  }/d' %s > %t.forward.mlir
 // RUN: not sluice-opt %t.forward.mlir --quantize-rows="gradients" 2>&1 | FileCheck %s --check-prefix=NONE
-// NONE: error: graph 'layer' has no entry after another, expected one for --backward int8, as --trainable derives it
+// NONE: error: graph 'layer' has no entry after another, expected one for grads=int8, as --trainable derives it
 
 // CHECK-LABEL: @layer
 // ONLY-LABEL: @layer

@@ -1,7 +1,7 @@
 // Products round their factors, and the derivative of a product rounds gradients and the factors that it reads again.
 // RUN: sluice-opt %s --round-products | FileCheck %s --check-prefix=ROUNDED
-// RUN: sluice-opt %s --round-products="hybrid" --differentiate | FileCheck %s
-// RUN: sluice-opt %s --round-products="squares floor" --differentiate | FileCheck %s --check-prefix=SQUARES
+// RUN: sluice-opt %s --round-products=encode=mxfp8,grads=mxfp8e5m2 --differentiate | FileCheck %s
+// RUN: sluice-opt %s --round-products=encode=mxfp8:32x32:floor --differentiate | FileCheck %s --check-prefix=SQUARES
 // RUN: sluice-opt %s --round-products --differentiate --fuse | FileCheck %s --check-prefix=FUSED
 
 // ROUNDED: moe.gmm "up"{{.*}}round_a = #moe<rounding mx_e4m3>, round_b = #moe<rounding mx_e4m3>, round_grads = #moe<rounding mx_e4m3>

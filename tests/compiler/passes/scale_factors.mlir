@@ -1,8 +1,8 @@
 // Factors that are rounded by an amax get it: that of rows from the step or from the caller, that of a weight from the caller.
-// RUN: sluice-opt %s --round-products="amax hybrid" --differentiate --scale-factors | FileCheck %s
-// RUN: sluice-opt %s --round-products="amax hybrid" --differentiate --scale-factors=delayed | FileCheck %s --check-prefix=DELAYED
-// RUN: sluice-opt %s --round-products="amax hybrid" --differentiate --scale-factors=outputs | FileCheck %s --check-prefix=OUTPUTS
-// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors --fuse | FileCheck %s --check-prefix=FUSED
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3,grads=fp8e5m2 --differentiate --scale-factors | FileCheck %s
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3,grads=fp8e5m2 --differentiate --scale-factors=delayed | FileCheck %s --check-prefix=DELAYED
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3,grads=fp8e5m2 --differentiate --scale-factors=outputs | FileCheck %s --check-prefix=OUTPUTS
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3 --differentiate --scale-factors --fuse | FileCheck %s --check-prefix=FUSED
 
 // CHECK: %wt_amax = moe.input "wt_amax" : !moe.tensor<4 x 1 x f32>
 // CHECK: %rows_amax = moe.amax "rows_amax"(%rows)

@@ -1,6 +1,6 @@
 // Rows that are an input of both entries: with amaxes of the caller, the first entry alone says that of this step.
-// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors=delayed | FileCheck %s
-// RUN: sluice-opt %s --round-products=amax --differentiate --scale-factors | FileCheck %s --check-prefix=CURRENT
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3 --differentiate --scale-factors=delayed | FileCheck %s
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3 --differentiate --scale-factors | FileCheck %s --check-prefix=CURRENT
 
 // CHECK: %x_amax_used = moe.input "x_amax_used"
 // CHECK: moe.amax "x_amax"(%x)

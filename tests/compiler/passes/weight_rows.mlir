@@ -4,7 +4,7 @@
 // RUN: sluice-opt %s --differentiate=keep=minimal --weight-rows | FileCheck %s
 // RUN: sluice-opt %s --differentiate=trainable=wd,expert_weights --weight-rows | FileCheck %s --check-prefix=DOWN
 // RUN: sluice-opt %s --round-products --differentiate --weight-rows | FileCheck %s --check-prefix=ROUNDED
-// RUN: sluice-opt %s --round-products=amax --differentiate --weight-rows | FileCheck %s --check-prefix=ROUNDED
+// RUN: sluice-opt %s --round-products=encode=fp8e4m3 --differentiate --weight-rows | FileCheck %s --check-prefix=ROUNDED
 
 // The activation has three readers in the backward, and is neither kept nor computed again. The sum for a bias and the
 // gradient of the routing weights do without the weighted one.

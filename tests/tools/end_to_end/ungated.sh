@@ -26,7 +26,7 @@ for activation in silu relu2; do
     done
   done
   check_layer forward --set ep=2 --set activation=$activation --trainable all --keep=minimal
-  for precision in int8 int8-weights int4 int4-weights fp8-weights; do
-    check_layer forward --set tp=2 --set activation=$activation --trainable x --precision $precision
+  for encodings in int8,rows=int8 int8 int4,rows=int8 int4 fp8e4m3:128x128; do
+    check_layer forward --set tp=2 --set activation=$activation --trainable x --encode $encodings
   done
 done

@@ -79,10 +79,10 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("bazel, which builds //tools:sluicec, is not on the PATH", done.stderr)
 
-    def test_precisions_are_compared(self):
-        done = run("precision", "--steps", "3", "--threads", "1")
+    def test_encodings_are_compared(self):
+        done = run("encodings", "--steps", "3", "--threads", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for words in ("bf16", "mxfp8-32x32 hybrid", "\n     3 ", "against bf16"):
+        for words in ("bf16", "mxfp8:32x32,grads=mxfp8e5m2", "\n     3 ", "against bf16"):
             self.assertIn(words, done.stdout)
 
     def test_loading_takes_the_memory_of_the_layer(self):
@@ -115,7 +115,7 @@ class BenchTest(unittest.TestCase):
 
     def test_wrong_options_are_errors_with_their_values(self):
         for arguments, status, words in (
-            (["nothing"], 2, "found command 'nothing', expected layer, train, linear, precision, load"),
+            (["nothing"], 2, "found command 'nothing', expected layer, train, linear, encodings, load"),
             (["layer", "--tokens", "0"], 2, "found 0, expected a whole number from 1 on"),
             (["layer", "--tokens", "4", "--experts", "4", "--top-k", "5"], 1, "--top-k is 5"),
             (["train", "--out", "/nowhere/loss.png"], 1, "/nowhere/loss.png"),

@@ -25,7 +25,7 @@ def kept(**options):
 
 class KeepTest(unittest.TestCase):
     def test_keeping_less_takes_less_memory(self):
-        saved = {keep: kept(precision="mxfp8", keep=keep) for keep in ("all", "minimal")}
+        saved = {keep: kept(encode="mxfp8", keep=keep) for keep in ("all", "minimal")}
         print(f"kept for backward, {TOKENS} tokens, mxfp8: all {saved['all']} bytes, minimal {saved['minimal']}")
         self.assertLess(saved["minimal"], 0.8 * saved["all"])
 

@@ -1,4 +1,4 @@
-"""A small Qwen3-MoE of four layers trains on a text with layers of Sluice, of any precision, as with eager experts."""
+"""A small Qwen3-MoE of four layers trains on a text with layers of Sluice in any encodings, as with eager experts."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import unittest
 import torch
 
 sys.path.insert(0, "tools")  # from the root of the tree, or of the runfiles
-from bench_torch.training import BOTH, PRECISIONS, draw, smoothed, train_all  # noqa: E402
+from bench_torch.training import BOTH, ENCODED, draw, smoothed, train_all  # noqa: E402
 
 STEPS = 25
 
@@ -30,9 +30,9 @@ class TrainingTest(unittest.TestCase):
             with open(path, "rb") as file:
                 self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
 
-    def test_every_precision_trains_as_bfloat16_does(self):
+    def test_every_encoding_trains_as_bfloat16_does(self):
         torch.set_num_threads(1)
-        losses = train_all(PRECISIONS, STEPS, threads=1, hidden=64, intermediate=32)
+        losses = train_all(ENCODED, STEPS, threads=1, hidden=64, intermediate=32)
         bf16 = torch.tensor(losses.pop("bf16"))
         self.assertLess(bf16[-5:].mean(), bf16[0] - 2.0)
         for name, values in losses.items():

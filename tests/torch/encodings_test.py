@@ -1,7 +1,6 @@
 """Layers whose products round to MXFP8: values, gradients, ranks and errors, against plain PyTorch that quantises."""
 
 import copy
-import dataclasses
 import types
 import unittest
 
@@ -62,13 +61,13 @@ def worst(found, expected):
     return max(error(a.double(), b) for a, b in zip(found, expected))
 
 
-class PrecisionTest(unittest.TestCase):
+class EncodingsTest(unittest.TestCase):
     def test_values_and_gradients_are_those_of_rounded_factors(self):
         given = batch()
         expected = {rounding: rounding.layer(*given[:3], *all_weights(), given[3]) for rounding in mxfp8.ALL}
         for rounding, wanted in expected.items():
             for dtype in (torch.bfloat16, torch.float32):
-                found = step(make(dtype, **dataclasses.asdict(rounding)), *given)
+                found = step(make(dtype, encode=rounding.encode), *given)
                 for name, a, b in zip(NAMES, found, wanted):
                     self.assertLess(error(a, b), BOUND, (rounding, name))
             for other, unwanted in expected.items():
@@ -78,7 +77,7 @@ class PrecisionTest(unittest.TestCase):
     def test_a_step_has_the_same_bits_again_and_in_other_layers(self):
         given = batch()
         for rounding in mxfp8.ALL:
-            options = dataclasses.asdict(rounding)
+            options = {"encode": rounding.encode}
             layer = make(**options)
             first = step(layer, *given)
             for other in (layer, make(**options), copy.deepcopy(layer), make(**options, keep="minimal")):
@@ -94,22 +93,22 @@ class PrecisionTest(unittest.TestCase):
         x, ids, weights, _ = batch()
         rows, counts = x[ids[:, 0].argsort(stable=True)], torch.bincount(ids[:, 0], minlength=EXPERTS)
         with torch.no_grad():
-            found = make(precision="mxfp8").forward_sorted(rows, counts)
-            only = make(precision="mxfp8")(rows, torch.stack([ids[:, 0].sort().values, -torch.ones(len(x)).long()], 1),
+            found = make(encode="mxfp8").forward_sorted(rows, counts)
+            only = make(encode="mxfp8")(rows, torch.stack([ids[:, 0].sort().values, -torch.ones(len(x)).long()], 1),
                                            torch.ones_like(weights))
             self.assertTrue(torch.equal(found, only))
             self.assertGreater(error(found, make().forward_sorted(rows, counts)), BOUND)
 
     def test_main_grads_and_adapters(self):
         given = batch()
-        rounding = mxfp8.Rounding("mxfp8-32x32", "hybrid")
-        layer = make(**dataclasses.asdict(rounding))
+        rounding = mxfp8.Rounding(squares=True, hybrid=True)
+        layer = make(encode=rounding.encode)
         layer.down_weight.main_grad = torch.zeros(layer.down_weight.shape)
         y = layer(*given[:3])
         y.backward(given[3])
         expected = rounding.layer(*given[:3], *all_weights(), given[3])
         self.assertLess(error(layer.down_weight.main_grad, expected[4]), BOUND)
-        adapted = make(**dataclasses.asdict(rounding), lora=sluice_torch.LoRAConfig(32))
+        adapted = make(encode=rounding.encode, lora=sluice_torch.LoRAConfig(32))
         self.assertTrue(torch.equal(adapted(*given[:3]), y))  # B is 0
         adapted(*given[:3]).backward(given[3])
         self.assertGreater(adapted.down_lora_b.grad.abs().max(), 0)
@@ -119,75 +118,89 @@ class PrecisionTest(unittest.TestCase):
             for rounding in mxfp8.ALL:
                 check_linear(column, rounding, None)
 
-    def test_blocks_of_models_take_the_precision(self):
+    def test_blocks_of_models_take_the_encodings(self):
         torch.manual_seed(2)
         model = Decoder(lambda: layouts.Qwen3Block(64, 64))
-        sluice_torch.replace_moe(model, precision="mxfp8", fp8_format="hybrid", threads=2)
+        sluice_torch.replace_moe(model, encode="mxfp8,grads=mxfp8e5m2", threads=2)
         layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
-        self.assertEqual([str(layer.shape.precision) for layer in layers],
-                         ["precision='mxfp8', fp8_format='hybrid', exponent='ceil'"] * 2)
-        self.assertIn("precision='mxfp8', fp8_format='hybrid'", repr(layers[0]))
+        self.assertEqual([layer.shape.encodings.text for layer in layers], ["mxfp8,grads=mxfp8e5m2"] * 2)
+        self.assertIn("encode='mxfp8,grads=mxfp8e5m2'", repr(layers[0]))
 
     def test_tuning_rounds_products(self):
         x, ids, weights, dy = batch()
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, precision="mxfp8", threads=2)
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode="mxfp8", threads=2)
         gate_up, down = all_weights()
         tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
-        found, layer = tuning.forward(x, ids, weights), make(precision="mxfp8")
+        found, layer = tuning.forward(x, ids, weights), make(encode="mxfp8")
         self.assertTrue(torch.equal(found, layer(x, ids, weights)))
         self.assertTrue(torch.equal(tuning.backward(dy)["x"], step(layer, x, ids, weights, dy)[1]))
 
     def test_tokens_that_are_sent_as_codes_give_the_same_results(self):
         x, ids, weights, dy = batch()
         for rounding in mxfp8.ALL:
-            options = dataclasses.asdict(rounding)
-            want = step(make(**options), x, ids, weights, dy)
+            want = step(make(encode=rounding.encode), x, ids, weights, dy)
+            sending = rounding.encode + (",sent=mxfp8:floor" if rounding.floor else ",sent=mxfp8")
             for more in ({}, {"keep": "minimal"}):
-                found = step(make(**options, fp8_dispatch=True, **more), x, ids, weights, dy)
+                found = step(make(encode=sending, **more), x, ids, weights, dy)
                 for name, a, b in zip(NAMES, found, want):
                     if name != "gate_up_weight":
                         self.assertTrue(torch.equal(a, b), (rounding, name))
                 # rounded along a row, then down a column, of the numbers that its codes stand for
                 sent = rounding.layer(rounding.rows(x), ids, weights, *all_weights(), dy)[3]
                 self.assertLess(error(found[3], sent), BOUND, rounding)
-            frozen = make(**options, fp8_dispatch=True).requires_grad_(False)
+            frozen = make(encode=sending).requires_grad_(False)
             self.assertTrue(torch.equal(frozen(x, ids, weights), want[0]))
-        self.assertIn("fp8_dispatch=True", repr(make(precision="mxfp8", fp8_dispatch=True)))
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, precision="mxfp8", threads=2, fp8_dispatch=True)
+        self.assertIn("sent=mxfp8", repr(make(encode="mxfp8,sent=mxfp8")))
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode="mxfp8,sent=mxfp8", threads=2)
         gate_up, down = all_weights()
         tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
-        self.assertTrue(torch.equal(tuning.forward(x, ids, weights), make(precision="mxfp8")(x, ids, weights)))
+        self.assertTrue(torch.equal(tuning.forward(x, ids, weights), make(encode="mxfp8")(x, ids, weights)))
 
     def test_what_is_wrong_is_refused(self):
         def linear(ins, outs, **options):
             return te.ColumnParallelLinear(ins, outs, **options)
 
         for making, message in (
-            (lambda: make(precision="mxfp4"), "precision is 'mxfp4', expected one of bf16, fp8, mxfp8, mxfp8-32x32"),
-            (lambda: make(precision="mxfp8", fp8_format="e5m2"), "fp8_format is 'e5m2', expected one of e4m3, hybrid"),
-            (lambda: make(precision="mxfp8", exponent="up"), "exponent is 'up', expected one of ceil, floor"),
-            (lambda: make(fp8_format="hybrid"), "precision=None has no fp8_format 'hybrid', expected fp8 or mxfp8 or mxfp8-32x32"),
-            (lambda: make(precision="bf16", exponent="floor"), "precision='bf16' has no exponent 'floor', expected mxfp8"),
+            (lambda: make(encode="mxfp3"), r"encode: found 'mxfp3', expected an encoding \(bf16, int8, .*\), or PLACE=ENCODING"),
+            (lambda: make(encode=7), "encode is 7, expected a text, such as 'int4:g64,rows=int8', or a recipe"),
+            (lambda: make(encode="mxfp8,grads=e5m2"), "encode: grads=e5m2, expected one of bf16, int8, fp8e4m3,"),
+            (lambda: make(encode="grads=mxfp8e5m2"), "encode: grads=mxfp8e5m2, expected one like trained=bf16"),
+            (lambda: make(encode="int8,mxfp8"), "encode: weights=int8 are codes, which products do not round"),
+            (lambda: sluice_torch.MoE(80, 64, 4, 2, encode="mxfp8"), "hidden: 80, expected a multiple of 32 for mxfp8"),
             (
-                lambda: sluice_torch.MoE(64, 64, 4, 2, weights="int8", precision="mxfp8"),
-                "weights='int8' and precision='mxfp8' are given together, expected one of both",
-            ),
-            (lambda: sluice_torch.MoE(80, 64, 4, 2, precision="mxfp8"), "hidden: 80, expected a multiple of 32 for mxfp8"),
-            (
-                lambda: sluice_torch.MoE(64, 48, 4, 2, precision="mxfp8-32x32"),
-                "intermediate columns of a rank: 48, expected a multiple of 32 for mxfp8-32x32",
+                lambda: sluice_torch.MoE(64, 48, 4, 2, encode="mxfp8:32x32"),
+                "intermediate columns of a rank: 48, expected a multiple of 32 for mxfp8:32x32",
             ),
             (
-                lambda: make(precision="mxfp8", lora=sluice_torch.LoRAConfig(8)),
+                lambda: make(encode="mxfp8", lora=sluice_torch.LoRAConfig(8)),
                 "rank of adapters: 8, expected a multiple of 32 for mxfp8",
             ),
-            (lambda: linear(80, 64, precision="mxfp8"), "columns of x at a rank: 80, expected a multiple of 32 for mxfp8"),
-            (lambda: linear(64, 80, precision="mxfp8"), "columns of y at a rank: 80, expected a multiple of 32 for mxfp8"),
-            (lambda: linear(64, 64, precision="int8"), "precision is 'int8', expected one of bf16, fp8, mxfp8, mxfp8-32x32"),
-            (lambda: linear(64, 64, exponent="floor"), "precision=None has no exponent 'floor'"),
+            (lambda: linear(80, 64, encode="mxfp8"), "columns of x at a rank: 80, expected a multiple of 32 for mxfp8"),
+            (lambda: linear(64, 80, encode="mxfp8"), "columns of y at a rank: 80, expected a multiple of 32 for mxfp8"),
+            (lambda: linear(64, 64, encode="int8"), "encode='int8': weights of a linear layer are trained"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 making()
+
+    def test_arguments_of_earlier_versions_say_how_they_are_spelled_now(self):
+        for options, message in (
+            ({"weights": "int4"}, "MoE has no argument 'weights' any more: weights='int4' is encode='int4,rows=int8' now"),
+            ({"precision": "mxfp8-32x32"}, "precision='mxfp8-32x32' is encode='mxfp8:32x32' now"),
+            ({"group": 32}, "group=32 is encode='int4:g32, int4:g64 or int4:g128' now"),
+            ({"zeros": True}, "zeros=True is encode='int4:z, int4:g32z"),
+            ({"backward": "int8"}, "backward='int8' is encode='grads=int8' now"),
+            ({"fp8_format": "hybrid"}, "is encode='fp8e4m3,grads=fp8e5m2 or mxfp8,grads=mxfp8e5m2' now"),
+            ({"exponent": "floor"}, "exponent='floor' is encode='mxfp8:floor' now"),
+            ({"fp8_dispatch": True}, "fp8_dispatch=True is encode='mxfp8,sent=mxfp8' now"),
+            ({"recipe": "delayed"}, "recipe='delayed' is encode='fp8e4m3:delayed' now"),
+            ({"recipe": sluice_torch.recipe.DelayedScaling()}, "is encode=recipe now"),
+            ({"presision": "mxfp8"}, "MoE has no argument 'presision', expected some of hidden, intermediate, num_experts, top_k, "),
+        ):
+            with self.assertRaises(TypeError) as refused:
+                make(**options)
+            self.assertIn(message, str(refused.exception))
+        with self.assertRaisesRegex(TypeError, r"ColumnParallelLinear has no argument 'precision' any more"):
+            te.ColumnParallelLinear(64, 64, precision="mxfp8")
 
     def test_ranks_round_as_one_does(self):
         core_jobs.run_ranks(self, "ranks", 2)
@@ -201,7 +214,7 @@ def check_linear(kind, rounding, group):
     rank, size = (dist.get_rank(), dist.get_world_size()) if group else (0, 1)
     column = kind is te.ColumnParallelLinear
     config = types.SimpleNamespace(sequence_parallel=True, params_dtype=torch.float32)
-    options = {**dataclasses.asdict(rounding), "threads": 2 // size, "timeout": 20}
+    options = {"encode": rounding.encode, "threads": 2 // size, "timeout": 20}
     layer = kind(INS, OUTS, config=config, bias=False, tp_group=group, **options)
     weight, x, dy = spread(OUTS, INS, seed=5), spread(80, INS, seed=6), spread(80, OUTS, seed=7)
     with torch.no_grad():
@@ -222,7 +235,7 @@ def ranks(rank, size):
     parts = [batch(tokens, seed) for seed, tokens in enumerate((70, 51))]
     world = dist.group.WORLD
     for rounding in mxfp8.ALL:
-        options = {**dataclasses.asdict(rounding), "ep_group": world, "threads": 1, "timeout": 20}
+        options = {"encode": rounding.encode, "ep_group": world, "threads": 1, "timeout": 20}
         for more in ({}, {"tp": 2}, {"tp": 2, "tokens": "same"}, {"spare": 2}):
             layer = make(**options, **more)
             same = more.get("tokens") == "same"
@@ -249,12 +262,12 @@ def ranks(rank, size):
 def other_recipes(rank, size):
     given = batch(seed=rank)
     options = {"ep_group": dist.group.WORLD, "threads": 1, "timeout": 20}
-    right, plain = make(precision="mxfp8", **options), make(**options)
-    mx, square = {"precision": "mxfp8"}, {"precision": "mxfp8-32x32"}
+    right, plain = make(encode="mxfp8", **options), make(**options)
+    mx, square = {"encode": "mxfp8"}, {"encode": "mxfp8:32x32"}
     for zero, one, names in (
-        ({}, {**mx, "fp8_format": "hybrid"}, ("moe_layer_mxfp8_hybrid_ceil", "moe_layer")),
-        (mx, {**mx, "exponent": "floor"}, ("moe_layer_mxfp8_e4m3_floor", "moe_layer_mxfp8_e4m3_ceil")),
-        (square, mx, ("moe_layer_mxfp8_e4m3_ceil", "moe_layer_mxfp8_32x32_e4m3_ceil")),
+        ({}, {"encode": "mxfp8,grads=mxfp8e5m2"}, ("moe_layer_mxfp8_mxfp8e5m2", "moe_layer")),
+        (mx, {"encode": "mxfp8:floor"}, ("moe_layer_mxfp8_floor", "moe_layer_mxfp8")),
+        (square, mx, ("moe_layer_mxfp8", "moe_layer_mxfp8_32x32")),
     ):
         message = "rank 1 is about to make layer '{}', but rank 0 is about to make layer '{}'".format(*names)
         check_refused(lambda: step(make(**(one if rank else zero), **options), *given), message)
@@ -263,7 +276,7 @@ def other_recipes(rank, size):
     message = (
         "rank 1 runs entry 'forward' of context {} of its workspace (program '{}'), but rank 0 of context {} (program '{}')"
     )
-    programs = (0, "moe_layer_mxfp8_e4m3_ceil"), (1, "moe_layer")
+    programs = (0, "moe_layer_mxfp8"), (1, "moe_layer")
     check_refused(lambda: step(right if rank else plain, *given), message.format(*programs[0], *programs[1]))
     for a, b in zip(first, step(right, *given)):
         assert torch.equal(a, b)

@@ -1,5 +1,7 @@
 // Layers whose frozen weights are codes, with rows of codes and of bf16, and layers whose products round
-// their factors, against double precision.
+// their factors, against double each.
+#include "runtime/base/encodings.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,46 +21,52 @@ struct Shape {
   int ranks = 1, tp = 1, experts = 8, topK = 2, hidden = 160, intermediate = 96;
 };
 
-struct Precision {
-  std::string word;
-  int32_t group = 0;
-  bool zeros = false;
-  std::string format = "e4m3", exponent = "ceil", recipe = "current", backward = "bf16";
+// A layer's encodings, and what the tests must know of them.
+struct Case {
+  std::string encode;
 
-  bool isFp8() const { return sluice::isFp8(word); }
-  bool packs() const { return !word.ends_with("-weights") || backward == "int8"; }
-  int32_t block() const { return word.starts_with("mxfp8") ? 32 : group; }
+  Encodings encodings() const { return *parseEncodings(encode); }
+  bool rounds() const { return encodings().rows->rounds(); }
+  bool packs() const { return rounds() || encodings().rows->hasCodes() || encodings().grads->hasCodes(); }
+  int32_t block() const {
+    const Encoding& rows = *encodings().rows;
+    if (rounds()) return infoOf(rows.rounding).isScaled ? 0 : kMxBlock;
+    return isCodes(encodings().weights->element) ? encodings().weights->along : 0;
+  }
   bool fits(const Shape& s) const {
     return block() == 0 || (s.hidden % block() == 0 && s.intermediate / s.tp % block() == 0);
   }
   std::vector<std::string> trainable() const {
-    return isFp8() ? std::vector<std::string>{"all"} : std::vector<std::string>{"x", "expert_weights"};
+    return rounds() ? std::vector<std::string>{"all"} : std::vector<std::string>{"x", "expert_weights"};
   }
   // The largest error that quantisation may cost.
-  double limit() const { return !isFp8() ? 0.035 : format == "hybrid" ? 0.18 : 0.10; }
+  double limit() const {
+    if (!rounds()) return 0.035;
+    return infoOf(encodings().grads->rounding).mantissaBits == 2 ? 0.18 : 0.10;
+  }
 };
 
-const std::vector<Precision> kPrecisions = {{"int8"},
-                                            {"int8-weights"},
-                                            {"int4"},
-                                            {"int4", 32},
-                                            {"int4", 32, true},
-                                            {"int4-weights", 32, true},
-                                            {"int4-weights"},
-                                            {"fp8-weights"},
-                                            {"int4", 0, true},
-                                            {.word = "int8", .backward = "int8"},
-                                            {.word = "int8-weights", .backward = "int8"},
-                                            {.word = "int4", .backward = "int8"},
-                                            {"mxfp8"},
-                                            {"mxfp8", 0, false, "hybrid", "floor"},
-                                            {"mxfp8-32x32"},
-                                            {"mxfp8-32x32", 0, false, "hybrid", "floor"},
-                                            {"fp8"},
-                                            {"fp8", 0, false, "hybrid", "ceil"},
-                                            {"fp8", 0, false, "hybrid", "ceil", "delayed"}};
+const std::vector<Case> kCases = {{"int8,rows=int8"},
+                                  {"int8"},
+                                  {"int4,rows=int8"},
+                                  {"int4:g32,rows=int8"},
+                                  {"int4:g32z,rows=int8"},
+                                  {"int4:g32z"},
+                                  {"int4"},
+                                  {"fp8e4m3:128x128"},
+                                  {"int4:z,rows=int8"},
+                                  {"int8,rows=int8,grads=int8"},
+                                  {"int8,grads=int8"},
+                                  {"int4,rows=int8,grads=int8"},
+                                  {"mxfp8"},
+                                  {"mxfp8:floor,grads=mxfp8e5m2:floor"},
+                                  {"mxfp8:32x32"},
+                                  {"mxfp8:32x32:floor,grads=mxfp8e5m2:floor"},
+                                  {"fp8e4m3"},
+                                  {"fp8e4m3,grads=fp8e5m2"},
+                                  {"fp8e4m3:delayed,grads=fp8e5m2"}};
 
-CompileOptions optionsOf(const Shape& s, const Precision& precision) {
+CompileOptions optionsOf(const Shape& s, const Case& each) {
   CompileOptions options{.sets = {{"ep", s.ranks / s.tp},
                                   {"tp", s.tp},
                                   {"experts", s.experts},
@@ -68,15 +76,8 @@ CompileOptions optionsOf(const Shape& s, const Precision& precision) {
                                   {"max_tokens", 128}},
                          .cores = 3,
                          .slotRows = 32};
-  options.precision = precision.word, options.group = precision.group, options.zeros = precision.zeros;
-  options.fp8Format = precision.format, options.exponent = precision.exponent;
-  options.recipe = precision.recipe, options.backward = precision.backward;
+  options.encode = each.encode;
   return options;
-}
-
-std::string textOf(const Precision& precision) {
-  return fmt::format("{} {} {} {} {} {}, backward {}", precision.word, precision.group, precision.zeros,
-                     precision.format, precision.exponent, precision.recipe, precision.backward);
 }
 
 tools::InputsSpec inputsOf(const Shape& s, uint64_t seed) {
@@ -106,30 +107,30 @@ TEST_CASE("a layer of low precision is what its formulas are, forward and backwa
   for (const Shape& shape :
        {Shape{}, Shape{.ranks = 2}, Shape{.ranks = 3, .experts = 7, .topK = 3},
         Shape{.ranks = 4, .hidden = 72, .intermediate = 40}, Shape{.ranks = 4, .tp = 2, .intermediate = 64}})
-    for (const Precision& precision : kPrecisions) {
-      if (!precision.fits(shape)) continue;
-      INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << textOf(precision));
-      CompileOptions options = optionsOf(shape, precision);
-      options.trainable = precision.trainable();
-      checkLayer(compileGraph("forward.json", options), inputsOf(shape, 3), precision.limit());
+    for (const Case& each : kCases) {
+      if (!each.fits(shape)) continue;
+      INFO(shape.ranks << " ranks, tp " << shape.tp << ", " << each.encode);
+      CompileOptions options = optionsOf(shape, each);
+      options.trainable = each.trainable();
+      checkLayer(compileGraph("forward.json", options), inputsOf(shape, 3), each.limit());
     }
 }
 
 TEST_CASE("what is fused and the sizes of slots and tiles change no bit") {
   const Shape shape{.ranks = 2};
-  for (const Precision& precision : kPrecisions) {
+  for (const Case& each : kCases) {
     std::optional<uint64_t> bits;
     for (const int32_t slotRows : {16, 64})
-      for (const int32_t tile : {precision.word == "mxfp8-32x32" ? 32 : 16, 96, 0})
+      for (const int32_t tile : {infoOf(each.encodings().trained->rounding).isSquare ? 32 : 16, 96, 0})
         for (const std::vector<std::string>& fuse : {std::vector<std::string>{"none"}, {}}) {
-          CompileOptions options = optionsOf(shape, precision);
-          options.trainable = precision.trainable();
+          CompileOptions options = optionsOf(shape, each);
+          options.trainable = each.trainable();
           options.slotRows = slotRows, options.tile = tile, options.fuse = fuse;
           const Program program = compileGraph("forward.json", options);
           const uint64_t found = hashOutputs(
               runOf(program, {.threads = 2, .pin = false}, makeGraphData(program, inputsOf(shape, 5))));
           if (!bits) bits = found;
-          INFO(textOf(precision) << ", slots of " << slotRows << ", tiles of " << tile);
+          INFO(each.encode << ", slots of " << slotRows << ", tiles of " << tile);
           CHECK(found == *bits);
         }
   }
@@ -140,7 +141,7 @@ TEST_CASE("what is fused and the sizes of slots and tiles change no bit") {
 TEST_CASE("codes that travel have the bits of rows that are quantised where they arrive") {
   for (const Shape& shape : {Shape{}, Shape{.ranks = 3, .experts = 7, .topK = 3},
                              Shape{.ranks = 4, .tp = 2, .intermediate = 64}}) {
-    CompileOptions options = optionsOf(shape, {"int8"});
+    CompileOptions options = optionsOf(shape, {"int8,rows=int8"});
     const Program late = compileGraph("forward.json", options);
     options.trainable = std::vector<std::string>{"x"};
     const Program early = compileGraph("forward.json", options);
@@ -196,9 +197,9 @@ int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
 
 TEST_CASE("packing weights once changes no bit") {
   const int64_t numbers = 8 * 3 * 160 * 96;
-  for (const Precision& precision : kPrecisions) {
-    CompileOptions options = optionsOf({}, precision);
-    if (precision.backward == "int8") options.trainable = precision.trainable();
+  for (const Case& each : kCases) {
+    CompileOptions options = optionsOf({}, each);
+    if (each.encodings().grads->hasCodes()) options.trainable = each.trainable();
     const Program program = compileGraph("forward.json", options);
     const LayerData before = makeGraphData(program, inputsOf({}, 7));
     onEveryIsa([&] {
@@ -208,10 +209,11 @@ TEST_CASE("packing weights once changes no bit") {
       CHECK(hashOutputs(data) == bits);
       const int64_t packed = runTwice(program, data, Weights::kConstant);
       CHECK(hashOutputs(data) == bits);
-      const int64_t expected = precision.isFp8()          ? 2 * numbers
-                               : precision.word == "int4" ? numbers / 2
-                                                          : numbers;
-      CHECK((precision.packs() ? packed >= expected : packed == 0));
+      const int64_t expected =
+          each.rounds()                                                                          ? 2 * numbers
+          : each.encodings().weights->element == DType::kU8 && each.encodings().rows->hasCodes() ? numbers / 2
+                                                                                                 : numbers;
+      CHECK((each.packs() ? packed >= expected : packed == 0));
     });
   }
 }
@@ -219,7 +221,7 @@ TEST_CASE("packing weights once changes no bit") {
 // What verify() says of a layer with weights of 8-bit floats after a change of a family.
 template <class Change>
 std::string floatWeightsRefusal(const char* family, const Change& change) {
-  TaskProgram program = compileGraph("forward.json", optionsOf(Shape{}, Precision{"fp8-weights"})).tables();
+  TaskProgram program = compileGraph("forward.json", optionsOf(Shape{}, Case{"fp8e4m3:128x128"})).tables();
   for (Family& each : program.families)
     if (each.name == family) change(program, each, findOperands(each));
   const Expected<VerifiedProgram> verified = verify(std::move(program));
