@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "runtime/api/context.h"
@@ -198,7 +199,8 @@ Expected<LinkFigures> probeThreads() {
 
 // This process is rank 0. Rank 1 is a forked child, which ends with it.
 Expected<LinkFigures> probeProcesses() {
-  TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{}", getpid()), kTimeout};
+  // not by its number: a process of another container may have that, too
+  TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{:08x}", std::random_device()()), kTimeout};
   const auto probe = [&](int rank) -> Expected<LinkFigures> {
     job.rank = rank;
     auto transport = makeTransport(job);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 
 #include "tests/runtime/api/c_layer.h"
@@ -113,7 +114,7 @@ const std::map<std::string, Call>& calls() {
 #ifdef __SANITIZE_THREAD__
          return 0;  // it cannot start threads in the child of a process that has some
 #endif
-         const std::string name = "forked-" + std::to_string(getpid());
+         const std::string name = "forked-" + std::to_string(std::random_device()());
          sluice_job job{sizeof job, name.c_str(), 0, 1, 20};
          sluice_transport* own = nullptr;
          const bool made =
@@ -234,7 +235,7 @@ std::set<std::string> exported() {
 }
 
 Handle<sluice_transport> joined() {
-  const std::string name = "c-fork-" + std::to_string(getpid());
+  const std::string name = "c-fork-" + std::to_string(std::random_device()());
   sluice_job job{sizeof job, name.c_str(), 0, 1, 20};
   sluice_transport* transport = nullptr;
   sluice_transport_join(&job, &transport);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -52,8 +53,7 @@ class UcxMeeting {
       job.peers.push_back(
           {{board_->addresses[peer], board_->bytes[peer]}, std::to_string(messages ? peer : peer % 2)});
     // named by the machine, too, because in truth they have one network namespace
-    job.name =
-        fmt::format("ucx-{}-{}-{}", getppid(), meetings_, job.peers[static_cast<size_t>(rank)].machine);
+    job.name = fmt::format("ucx-{:08x}-{}-{}", any_, meetings_, job.peers[static_cast<size_t>(rank)].machine);
     if (!meet()) return Error{"not all ranks have read the addresses"};  // the next ones replace these
     return joinUcx(**endpoint, job);
   }
@@ -80,6 +80,7 @@ class UcxMeeting {
   }
 
   const int ranks_;
+  const unsigned any_ = std::random_device()();  // other containers have processes with the same numbers
   Board* const board_;
   int meetings_ = 0;
 };
