@@ -8,6 +8,9 @@
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/nibbles.h"
 #include "runtime/abi/kernels.h"
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#include "ops/cpu/decode_avx2.h"
+#endif
 
 namespace sluice::ops {
 namespace {
@@ -32,7 +35,11 @@ inline float numberOf(uint8_t code) {
 template <class Code>
 void decodeRun(const Code* __restrict codes, int32_t count, float scale, float zero,
                BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
+  int32_t j = 0;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  if (scale == scale && zero == zero) j = decodeSixteens(codes, count, scale, zero, to);
+#endif
+  for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
 }
 
 template <class Code>

@@ -1,7 +1,9 @@
 // Products of codes: the same bits by every implementation. Products of bf16 and codes: those of the decoded
 // weight.
+#include <bit>
 #include <catch2/catch.hpp>
 #include <type_traits>
+#include <vector>
 
 #include "ops/gmm/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
@@ -241,27 +243,35 @@ TEST_CASE("products with codes of E4M3 have the bits of those with the decoded w
         checkDecoded<uint8_t>(random, s, transposed, rows, columns);
 }
 
-TEST_CASE("a NaN of E4M3 is one in all products with its column") {
-  const Bf16Matrix a(2, 3, 3, {0x3f80}, false);
-  Matrix<uint8_t> b(3, 4, 4, 0x38, false);
-  b.at(1, 2) = 0xff;
-  const float one = 1;
-  for (const Implementation& by : implementations()) {
-    Bf16Matrix c(2, 4, 4, kBf16Canary, true);
-    run(by,
-        {.a = {a.data(), a.ld()},
-         .b = {b.data(), b.ld(), DType::kF8_E4M3},
-         .c = {c.data(), c.ld()},
-         .rows = 2,
-         .n = 4,
-         .k = 3,
-         .transposeB = false,
-         .scratch = nullptr,
-         .scaleB = {&one, 1, 128, 128}},
-        false);
-    for (int32_t r = 0; r < 2; ++r)
-      for (int32_t j = 0; j < 4; ++j)
-        CHECK((j == 2 ? std::isnan(toFloat(c.at(r, j))) : toFloat(c.at(r, j)) == 3));
+TEST_CASE("a NaN of E4M3 or of a scale is one in all products with its column") {
+  constexpr int32_t kSum = 48, kColumns = 24;  // whole vectors
+  const Bf16Matrix a(2, kSum, kSum, {0x3f80}, false);
+  std::vector<float> scales(kColumns, 1);
+  scales[5] = std::bit_cast<float>(0x7fffffffu);  // rounded as other numbers are, it would be -0
+  for (const bool transposed : {false, true}) {
+    Matrix<uint8_t> b(transposed ? kColumns : kSum, transposed ? kSum : kColumns,
+                      transposed ? kSum : kColumns, 0x38, false);
+    (transposed ? b.at(2, 17) : b.at(17, 2)) = 0xff;
+    for (const Implementation& by : implementations()) {
+      Bf16Matrix c(2, kColumns, kColumns, kBf16Canary, true);
+      run(by,
+          {.a = {a.data(), a.ld()},
+           .b = {b.data(), b.ld(), DType::kF8_E4M3},
+           .c = {c.data(), c.ld()},
+           .rows = 2,
+           .n = kColumns,
+           .k = kSum,
+           .transposeB = transposed,
+           .scratch = nullptr,
+           .scaleB = {scales.data(), transposed ? 1 : kColumns, transposed ? 1 : 128, transposed ? 128 : 1}},
+          false);
+      INFO((transposed ? "transposed" : "as it lies"));
+      for (int32_t r = 0; r < 2; ++r)
+        for (int32_t j = 0; j < kColumns; ++j) {
+          const float found = toFloat(c.at(r, j));
+          CHECK((j == 2 || j == 5 ? std::isnan(found) : found == kSum));
+        }
+    }
   }
 }
 

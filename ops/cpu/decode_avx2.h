@@ -1,0 +1,58 @@
+// Runs of codes with one scale, AVX2 form: 16 numbers at a time. Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "ops/cpu/unroll.h"
+#include "runtime/base/dtype.h"
+
+namespace sluice::ops {
+namespace {
+
+inline __m128i eightBytes(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
+
+SLUICE_UNROLLED inline __m256 eightNumbers(const int8_t* codes) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eightBytes(codes)));
+}
+
+// Of E4M3, as numberOf() has them.
+SLUICE_UNROLLED inline __m256 eightNumbers(const uint8_t* codes) {
+  const __m256i code = _mm256_cvtepu8_epi32(eightBytes(codes));
+  const __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
+  const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23));
+  const __m256i subnormal =
+      _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(magnitude), _mm256_set1_ps(0x1p-9F)));
+  const __m256i isSubnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), magnitude);
+  const __m256i nan =
+      _mm256_and_si256(_mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f)), _mm256_set1_epi32(0x7fc00000));
+  const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x80)), 24);
+  return _mm256_castsi256_ps(
+      _mm256_or_si256(_mm256_or_si256(_mm256_blendv_epi8(normal, subnormal, isSubnormal), nan), sign));
+}
+
+// The bf16 bits next to numbers of which a NaN has no bits below these.
+SLUICE_UNROLLED inline __m256i roundedBits(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+}
+
+// The first numbers of a run whose scale and zero are no NaN, in whole sixteens. Returns how many.
+template <class Code>
+int32_t decodeSixteens(const Code* codes, int32_t count, float scale, float zero, BFloat16* to) {
+  const __m256 by = _mm256_set1_ps(scale), plus = _mm256_set1_ps(zero);
+  int32_t j = 0;
+  for (; j + 16 <= count; j += 16) {
+    const auto eight = [&](int32_t at) SLUICE_UNROLLED {
+      return roundedBits(_mm256_add_ps(_mm256_mul_ps(eightNumbers(codes + j + at), by), plus));
+    };
+    const __m256i lanes = _mm256_packus_epi32(eight(0), eight(8));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + j), _mm256_permute4x64_epi64(lanes, 0xd8));
+  }
+  return j;
+}
+
+}  // namespace
+}  // namespace sluice::ops
