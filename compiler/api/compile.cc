@@ -64,8 +64,7 @@ Status checkOptions(const CompileOptions& options) {
   if (encodings->weights->hasCodes() && options.trainable == std::vector<std::string>{"all"})
     return Error{
         fmt::format("error: encode: weights={} leaves weights that are trained as they are, and all are: "
-                    "expected the names "
-                    "of the inputs that are trained",
+                    "expected the names of the inputs that are trained",
                     encodings->weights->name)};
   if (options.keep != "all" && options.keep != "minimal" && options.keep != "regather")
     return Error{fmt::format("error: cannot keep '{}', expected all, minimal or regather", options.keep)};

@@ -56,19 +56,19 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
       return graph.emitError("graph '") << graph.getSymName()
                                         << "' has no weight of a product that could have codes: expected an "
                                            "input of bf16 that is not trained";
-    LogicalResult result = mlir::success();
-    graph.walk([&](moe::InputOp input) {
-      const auto found = columns.find(input.getTensor());
-      if (found != columns.end() && succeeded(result)) result = quantize(graph, input, found->second);
-    });
-    return result;
-  }
-
-  LogicalResult quantize(moe::GraphOp graph, moe::InputOp input, size_t columnsFromEnd) {
     const Expected<Encodings> encodings = parseEncodings(std::string(encode));
     if (!encodings) return graph.emitError() << encodings.error().message;
     const Encoding& codes = *encodings->weights;
     if (!codes.hasCodes()) return graph.emitError("encode: weights have no codes with '") << encode << "'";
+    LogicalResult result = mlir::success();
+    graph.walk([&](moe::InputOp input) {
+      const auto found = columns.find(input.getTensor());
+      if (found != columns.end() && succeeded(result)) result = quantize(codes, input, found->second);
+    });
+    return result;
+  }
+
+  LogicalResult quantize(const Encoding& codes, moe::InputOp input, size_t columnsFromEnd) {
     const moe::MoeTensorType type = tensorOf(input.getValue());
     llvm::SmallVector<int64_t> shape(type.getShape());
     int64_t& sum = shape[shape.size() - (3 - columnsFromEnd)];

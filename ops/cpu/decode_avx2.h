@@ -17,7 +17,7 @@ SLUICE_UNROLLED inline __m256 eightNumbers(const int8_t* codes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eightBytes(codes)));
 }
 
-// Of E4M3, as numberOf() has them.
+// These are codes of E4M3, as in numberOf().
 SLUICE_UNROLLED inline __m256 eightNumbers(const uint8_t* codes) {
   const __m256i code = _mm256_cvtepu8_epi32(eightBytes(codes));
   const __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));

@@ -26,9 +26,9 @@ using sluice::Pending;
 using sluice::Ranks;
 using sluice::TokenExchange;
 
-// What sluice_torch.encodings needs to know of a text, in the order of its Facts. Errors: those of
+// What sluice_torch.encodings needs to know of a text, in the order of its _Facts. Errors: those of
 // parseEncodings().
-std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, bool, bool, bool, bool, std::string>
+std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, bool, bool, std::string>
 describeEncodings(const std::string& text) {
   const sluice::Expected<sluice::Encodings> read = sluice::parseEncodings(text);
   if (!read) sluice::throwValue(read.error().message);
@@ -40,10 +40,8 @@ describeEncodings(const std::string& text) {
           weights.across,
           weights.along,
           weights.zeros,
-          read->grads->hasCodes(),
           rows.rounds(),
           sluice::infoOf(rows.rounding).isScaled,
-          read->sent->rounds(),
           kSources[static_cast<int>(rows.amax)]};
 }
 
@@ -100,7 +98,7 @@ TORCH_LIBRARY(sluice, m) {
   });
   m.def(
       "encodings(str text) -> (str text, str element, int per_element, int across, int along, bool zeros, "
-      "bool grads_have_codes, bool rounds, bool has_scales, bool sends_codes, str amax)",
+      "bool rounds, bool has_scales, str amax)",
       describeEncodings);
   m.def("spelled_now(str name, str value) -> str",
         [](const std::string& name, const std::string& value) { return sluice::spelledNow(name, value); });

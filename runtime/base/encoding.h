@@ -33,7 +33,7 @@ struct Encoding {
 
   constexpr bool hasCodes() const { return element != DType::kBF16; }
   constexpr bool rounds() const { return rounding != Rounding::kNone; }
-  // Codes that may be those of rows: integers with one scale for each sum.
+  // Integers with one scale for each column of the product.
   constexpr bool isByColumn() const { return isCodes(element) && along == 0 && !zeros; }
 };
 

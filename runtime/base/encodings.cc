@@ -10,7 +10,22 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kPlaces[] = {"weights", "trained", "rows", "grads", "kept", "sent"};
+struct Place {
+  std::string_view name;
+  const Encoding* Encodings::* encoding;  // null: `kept`, which is known when all places are read
+};
+constexpr Place kPlaces[] = {{"weights", &Encodings::weights},
+                             {"trained", &Encodings::trained},
+                             {"rows", &Encodings::rows},
+                             {"grads", &Encodings::grads},
+                             {"kept", nullptr},
+                             {"sent", &Encodings::sent}};
+
+std::string placeNames() {
+  std::string names;
+  for (const Place& each : kPlaces) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
+  return names;
+}
 
 bool isSquare(const Encoding& encoding) { return infoOf(encoding.rounding).isSquare; }
 bool isScaled(const Encoding& encoding) { return infoOf(encoding.rounding).isScaled; }
@@ -79,18 +94,13 @@ Error refuse(std::string_view place, std::string_view found, std::string_view ex
 }
 
 Status setOne(Encodings& encodings, std::string_view place, std::string_view name, const Encoding*& kept) {
-  if (std::find(std::begin(kPlaces), std::end(kPlaces), place) == std::end(kPlaces))
-    return Error{
-        fmt::format("encode: found no place '{}', expected one of {}", place, fmt::join(kPlaces, ", "))};
+  const Place* const known = std::ranges::find(kPlaces, place, &Place::name);
+  if (known == std::end(kPlaces))
+    return Error{fmt::format("encode: found no place '{}', expected one of {}", place, placeNames())};
   const Encoding* encoding = findEncoding(name);
   if (encoding == nullptr || !fits(place, *encoding))
     return refuse(place, name, "one of " + namesOf([&](const Encoding& each) { return fits(place, each); }));
-  if (place == "kept") kept = encoding;
-  if (place == "weights") encodings.weights = encoding;
-  if (place == "trained") encodings.trained = encoding;
-  if (place == "rows") encodings.rows = encoding;
-  if (place == "grads") encodings.grads = encoding;
-  if (place == "sent") encodings.sent = encoding;
+  (known->encoding == nullptr ? kept : encodings.*known->encoding) = encoding;
   return {};
 }
 
@@ -99,11 +109,9 @@ Status checkCodes(const Encodings& e) {
   if (e.trained->rounds() || e.rows->rounds() || e.grads->rounds())
     return Error{
         fmt::format("encode: weights={} are codes, which products do not round: expected trained, rows and "
-                    "grads of bf16, "
-                    "or weights=bf16",
+                    "grads of bf16, or weights=bf16",
                     e.weights->name)};
-  const bool areIntegers = isCodes(e.weights->element);
-  if (e.rows->hasCodes() && !areIntegers)
+  if (e.rows->hasCodes() && !isCodes(e.weights->element))
     return refuse("rows", e.rows->name, fmt::format("bf16 with weights={}", e.weights->name));
   if (e.grads->hasCodes() && !e.weights->isByColumn())
     return refuse(
@@ -166,7 +174,7 @@ Expected<Encodings> parseEncodings(std::string_view text) {
     if (encoding == nullptr || !fitsAll(*encoding))
       return Error{
           fmt::format("encode: found '{}', expected an encoding ({}), or PLACE=ENCODING with a place of {}",
-                      part, namesOf(fitsAll), fmt::join(kPlaces, ", "))};
+                      part, namesOf(fitsAll), placeNames())};
     setAll(encodings, *encoding);
   }
   if (Status status = check(encodings, kept); !status) return status.error();

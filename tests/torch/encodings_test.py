@@ -119,12 +119,13 @@ class EncodingsTest(unittest.TestCase):
                 check_linear(column, rounding, None)
 
     def test_blocks_of_models_take_the_encodings(self):
-        torch.manual_seed(2)
-        model = Decoder(lambda: layouts.Qwen3Block(64, 64))
-        sluice_torch.replace_moe(model, encode="mxfp8,grads=mxfp8e5m2", threads=2)
-        layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
-        self.assertEqual([layer.shape.encodings.text for layer in layers], ["mxfp8,grads=mxfp8e5m2"] * 2)
-        self.assertIn("encode='mxfp8,grads=mxfp8e5m2'", repr(layers[0]))
+        for encode in ("mxfp8,grads=mxfp8e5m2", "fp8e4m3:delayed,grads=fp8e5m2"):
+            torch.manual_seed(2)
+            model = Decoder(lambda: layouts.Qwen3Block(64, 64))
+            sluice_torch.replace_moe(model, encode=encode, threads=2)
+            layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
+            self.assertEqual([layer.shape.encodings.text for layer in layers], [encode] * 2)
+            self.assertIn(f"encode={encode!r}", repr(layers[0]))
 
     def test_tuning_rounds_products(self):
         x, ids, weights, dy = batch()

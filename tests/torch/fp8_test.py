@@ -11,8 +11,6 @@ import fp8
 import sluice_torch
 import torch
 import torch.distributed as dist
-from models import layouts
-from models.decoder import Decoder
 from moe_eager import BOUND, error
 from encodings_test import EXPERTS, HIDDEN, INS, INTERMEDIATE, NAMES, OUTS, TOP_K, all_weights, batch, make, spread, step, worst
 from sluice_torch import amax, te
@@ -164,14 +162,6 @@ class Fp8Test(unittest.TestCase):
     def test_linear_layers_round_too(self):
         for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
             check_linear(kind, None)
-
-    def test_blocks_of_models_take_the_encodings(self):
-        torch.manual_seed(2)
-        model = Decoder(lambda: layouts.Qwen3Block(64, 64))
-        sluice_torch.replace_moe(model, encode="fp8e4m3:delayed,grads=fp8e5m2", threads=2)
-        layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
-        self.assertEqual([layer.shape.encodings.text for layer in layers], ["fp8e4m3:delayed,grads=fp8e5m2"] * 2)
-        self.assertIn("encode='fp8e4m3:delayed,grads=fp8e5m2'", repr(layers[0]))
 
     def test_tuning_rounds_products(self):
         x, ids, weights, dy = batch()

@@ -199,7 +199,7 @@ Expected<LinkFigures> probeThreads() {
 
 // This process is rank 0. Rank 1 is a forked child, which ends with it.
 Expected<LinkFigures> probeProcesses() {
-  // not by its number: a process of another container may have that, too
+  // a process of another container may have the number of this one
   TransportSpec job{"shm", 2, 0, fmt::format("sluice-bench-link-{:08x}", std::random_device()()), kTimeout};
   const auto probe = [&](int rank) -> Expected<LinkFigures> {
     job.rank = rank;

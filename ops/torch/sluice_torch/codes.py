@@ -2,11 +2,13 @@
 
 import torch
 
-from .graphs import GROUPS, SQUARE, LayerShape
+from .graphs import SQUARE, LayerShape
 from .writes import write
 
 # Of magnitudes, or ranges with zeros: a block below it has equal codes.
 _LEAST = 2.0**-119
+# Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
+GROUPS = (0, 32, 64, 128)
 # What codes of 4 bits without zeros count from.
 _HALF = 8
 

@@ -11,21 +11,18 @@ import re
 
 from .integers import MAX_ROWS, MAX_SIZE, whole_number
 
-# Of histories of amaxes.
+# How a history of amaxes chooses one.
 ALGORITHMS = ("max", "most_recent")
 
 # Numbers along a sum that share a power of two.
 BLOCK = 32
 
 # What the library says of a text: its shortest form; the elements of weights in memory, how many numbers one has, how many
-# numbers across and along a sum share a scale (0: all), whether scales have zeros beside them; whether rows of gradients
-# become codes; whether products round, by scales of tensors or else by powers of two of blocks; whether codes of tokens are
-# sent; and where amaxes come from ("step", "returned" or "given").
-_Facts = collections.namedtuple(
-    "_Facts",
-    "text, element, per_element, across, along, zeros, grads_have_codes, rounds, has_scales, sends_codes, amax",
-)
-_NOTHING = _Facts("", "BF16", 1, 1, 0, False, False, False, False, False, "step")
+# numbers across and along a sum share a scale (0: all), whether scales have zeros beside them; whether products round, by
+# scales of tensors or else by powers of two of blocks; and where amaxes come from ("step", "returned" or "given").
+_Facts = collections.namedtuple("_Facts", "text, element, per_element, across, along, zeros, rounds, has_scales, amax")
+# An empty text has these, so that graphs of bfloat16 need no library.
+_NOTHING = _Facts("", "BF16", 1, 1, 0, False, False, False, "step")
 
 
 @functools.lru_cache(maxsize=None)
@@ -108,13 +105,13 @@ class Encodings:
         return Encodings(self.text.replace(":delayed", ":amax"))
 
     def options(self, has_backward: bool) -> tuple[str, ...]:
-        """Those of sluicec. Rows of gradients have codes only where there are some."""
+        """The options for sluicec. Rows of gradients have codes only where there are some."""
         text = self.text if has_backward else self.text.replace(",grads=int8", "")
         return (f"--encode={text}",) if text else ()
 
     @property
     def suffix(self) -> str:
-        """Of the name of a graph, which ranks with other programs read in their messages; names have at most 64 characters."""
+        """The end of the name of a graph, which ranks with other programs read in their messages; names have at most 64 characters."""
         if not self.facts.rounds:
             return ""
         last = "_" + self.delayed.suffix if self.delayed else ""
@@ -131,7 +128,7 @@ BF16 = Encodings()
 
 
 def encodings_of(encode) -> Encodings | None:
-    """Of the argument `encode` of a layer: a text, or a recipe of sluice_torch.recipe; None: those of the context
+    """What the argument `encode` of a layer stands for: a text, or a recipe of sluice_torch.recipe; None: those of the context
     fp8_autocast. ValueError: anything else."""
     if encode is None or isinstance(encode, Encodings):
         return encode
@@ -142,7 +139,7 @@ def encodings_of(encode) -> Encodings | None:
 
 
 def refuse_unknown(layer: str, unknown: dict, known):
-    """TypeError: there are arguments besides those `known`. Of those that `encode` has replaced it says how they are spelled
+    """TypeError: there are `unknown` arguments beside the names `known`. Of those that `encode` has replaced it says how they are spelled
     now."""
     for name, value in unknown.items():
         import torch

@@ -19,9 +19,6 @@ GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 # Squares of numbers of a weight of FP8 share a scale.
 SQUARE = 128
 
-# Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
-GROUPS = (0, 32, 64, 128)
-
 # The tokens of the ranks that share experts: those of each rank, or the same at all of them.
 TOKENS = ("own", "same")
 
@@ -122,7 +119,7 @@ class LayerShape:
 
     @property
     def bits(self) -> int:
-        """Of a number of a weight."""
+        """The bits of a number of a weight."""
         return 8 // self.encodings.facts.per_element if self.has_codes else 16
 
     @property
@@ -132,7 +129,7 @@ class LayerShape:
 
     @property
     def group(self) -> int:
-        """One of GROUPS."""
+        """Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all."""
         return 0 if self.has_squares else self.encodings.facts.along
 
     @property

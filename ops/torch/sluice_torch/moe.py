@@ -121,7 +121,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         **unknown,
     ):
         super().__init__()
-        refuse_unknown("MoE", unknown, [name for name in inspect.signature(MoE).parameters if name != "unknown"])
+        if unknown:
+            refuse_unknown("MoE", unknown, [name for name in inspect.signature(MoE).parameters if name != "unknown"])
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
         if keep not in ("all", "minimal"):

@@ -69,8 +69,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
 
     def __init__(self, ins, outs, config, init_method, bias, skip_bias_add, is_expert, allocate, stride, keep_master, options):
         super().__init__()
-        known = {"tp_group": None, "pg_collection": None, "name": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all"}
-        known |= {"encode": None}
+        known = {"tp_group": None, "pg_collection": None, "name": None, "threads": 0, "timeout": 30.0, "max_tokens": 65536, "keep": "all", "encode": None}
         refuse_unknown(type(self).__name__, {name: value for name, value in options.items() if name not in known}, known)
         options = {**known, **options}
         if options["keep"] not in ("all", "minimal", "regather"):
