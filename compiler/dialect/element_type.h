@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "compiler/dialect/moe.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "runtime/base/dtype.h"
 
@@ -28,6 +29,8 @@ inline mlir::Type elementTypeOf(mlir::MLIRContext* context, DType type) {
       return mlir::IntegerType::get(context, 8, mlir::IntegerType::Unsigned);
     case DType::kF8_E4M3:
       return mlir::Float8E4M3FNType::get(context);
+    case DType::kF8_E8M0:
+      return moe::F8E8M0Type::get(context);
   }
   return {};
 }
@@ -40,8 +43,8 @@ inline std::optional<DType> dtypeOf(mlir::Type type) {
 }
 
 // Of tensors of a graph, in the order in which messages name them.
-inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32, DType::kI32,
-                                           DType::kI8,   DType::kU8,  DType::kF8_E4M3};
+inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32,     DType::kI32,    DType::kI8,
+                                           DType::kU8,   DType::kF8_E4M3, DType::kF8_E8M0};
 
 inline bool isGraphType(std::optional<DType> type) {
   return type && std::find(kGraphTypes.begin(), kGraphTypes.end(), *type) != kGraphTypes.end();

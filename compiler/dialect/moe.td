@@ -185,8 +185,9 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
     product, or [E,N,1] with `transpose`. bf16 rows are multiplied by its numbers in bf16. Rows of codes, which need such a
     weight, have a `row_scale` [R]; their sums are exact. Their weight may also have no scale: its numbers are then the
     codes. Rows may also be codes f8E4M3FN of moe.encode with a bf16 `row_scale` [R,C/32], in blocks along them, which are
-    those that `round_a` says; their weight is bf16. An element of ui8 has two codes of 4 bits: the weight is [E,C,N/2], or [E,N,C/2] with `transpose`. It may
-    have a `weight_zero`, as its scales, and scales of groups along the sum for rows of codes, too.
+    those that `round_a` says; their weight is bf16. An element of ui8 has two codes of 4 bits: the weight is
+    [E,C,N/2], or [E,N,C/2] with `transpose`. It may have a `weight_zero`, as its scales, and scales of groups along the sum for
+    rows of codes, too. With scales of f8E8M0 its codes are E2M1, which bf16 rows multiply.
 
     `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
     sum or by the largest magnitude of each expert's rows and weight, `row_amax` and `weight_amax` [E,1], or [1] of

@@ -46,6 +46,10 @@ def Moe_Tensor : Moe_Type<"MoeTensor", "tensor"> {
   }];
 }
 
+def Moe_F8E8M0 : Moe_Type<"F8E8M0", "f8E8M0"> {
+  let summary = "elements that are powers of two, of 8 bits";
+}
+
 def Moe_Routing : Moe_Type<"Routing", "routing"> {
   let summary = "where the pairs (token, k) of a step go: permutation, counts of all ranks, slot tables";
 }

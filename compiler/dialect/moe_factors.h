@@ -34,10 +34,10 @@ inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
   const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const auto type = mlir::cast<MoeTensorType>(scale.getType());
   const llvm::ArrayRef<int64_t> blocks = type.getShape();
-  if (!type.getElementType().isF32() || blocks.size() != whole.size()) return false;
+  const DType codes = *dtypeOf(elementOf(weight));
+  if (!canScale(*dtypeOf(type.getElementType()), codes) || blocks.size() != whole.size()) return false;
   const size_t first = whole.size() - 2;
   if (first == 1 && blocks[0] != whole[0]) return false;
-  const DType codes = dtypeOf(elementOf(weight)).value_or(DType::kBF16);
   return numbersPerScale(codes, whole[first], blocks[first]) &&
          numbersPerScale(codes, whole[first + 1], blocks[first + 1]);
 }
@@ -50,9 +50,9 @@ mlir::LogicalResult checkZero(Op op) {
   if (codesIn(elementOf(op.getWeight())) == 1)
     return nodeError(op) << " has a weight zero, but its weight is " << shapeText(op.getWeight().getType())
                          << ", expected codes of 4 bits in ui8";
-  if (scale && zero.getType() == scale.getType()) return mlir::success();
+  if (scale && zero.getType() == scale.getType() && elementOf(zero).isF32()) return mlir::success();
   return nodeError(op) << ": weight zero is " << shapeText(zero.getType())
-                       << ", expected the type of the scale";
+                       << ", expected f32, of the shape of the scale";
 }
 
 // Codes of 8 bits are added up in one int32; those of 4 bits in stretches.
@@ -78,8 +78,9 @@ mlir::LogicalResult checkScales(Op op) {
   if (isExact && failed(checkLength(op))) return mlir::failure();
   if (!scale) return mlir::success();
   if (!isOfBlocks(weight, scale))
-    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
-                         << ", expected f32 with dimensions "
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType()) << ", expected f32"
+                         << (codesIn(elementOf(weight)) == 1 ? "" : " or powers of two")
+                         << " with dimensions "
                          << (hasFloatCodes(weight)
                                  ? "of a number for each square of " + std::to_string(kFp8Square) + " of"
                                  : "that divide those of")
@@ -88,6 +89,9 @@ mlir::LogicalResult checkScales(Op op) {
   const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const llvm::ArrayRef<int64_t> ofWeight = llvm::ArrayRef<int64_t>(whole).take_back(2);
   const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
+  if (!elementOf(scale).isF32())
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
+                         << ", expected f32, because its rows have codes";
   const size_t sum = op.getTranspose() ? 1 : 0;
   const bool inGroups = codesIn(elementOf(weight)) != 1;
   if (ofScale[1 - sum] == ofWeight[1 - sum] &&

@@ -82,11 +82,11 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
     const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type, codes.element);
     if (failed(ofCodes)) return mlir::failure();
     const auto sharding = shardingOf(input, shape);
-    mlir::FailureOr<moe::InputOp> scale = addInput(input, "_scale", input, shape, sharding);
+    mlir::FailureOr<moe::InputOp> scale = addInput(input, "_scale", input, codes.scale, shape, sharding);
     if (failed(scale)) return mlir::failure();
     moe::InputOp zero;
     if (codes.zeros) {
-      mlir::FailureOr<moe::InputOp> made = addInput(input, "_zero", *scale, shape, sharding);
+      mlir::FailureOr<moe::InputOp> made = addInput(input, "_zero", *scale, codes.scale, shape, sharding);
       if (failed(made)) return mlir::failure();
       zero = *made;
     }
@@ -117,9 +117,10 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
     return moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), element));
   }
 
-  // A tensor of fp32 beside the codes of `input`, after `before`.
+  // A tensor beside the codes of `input`, after `before`.
   mlir::FailureOr<moe::InputOp> addInput(moe::InputOp input, llvm::StringRef suffix, moe::InputOp before,
-                                         llvm::ArrayRef<int64_t> shape, moe::ShardingAttr sharding) {
+                                         DType type, llvm::ArrayRef<int64_t> shape,
+                                         moe::ShardingAttr sharding) {
     mlir::OpBuilder builder(&getContext());
     builder.setInsertionPointAfter(before);
     const std::string name = (input.getTensor() + suffix).str();
@@ -132,9 +133,9 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
                               << "', which is taken or no name";
       return mlir::failure();
     }
-    return builder.create<moe::InputOp>(input.getLoc(),
-                                        moe::MoeTensorType::get(&getContext(), shape, builder.getF32Type()),
-                                        builder.getStringAttr(name), sharding);
+    return builder.create<moe::InputOp>(
+        input.getLoc(), moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), type)),
+        builder.getStringAttr(name), sharding);
   }
 
   // The part of a scale that a rank has: if the dimension that is shared has several, that of its part.
@@ -166,7 +167,9 @@ Sides sidesOf(Op product) {
 template <class Op>
 bool hasExactSums(Op product) {
   const Sides sides = sidesOf(product);
-  if (sides.scaleAcross != sides.weightAcross || !tensorOf(product.getWeight()).getElementType().isInteger())
+  if (sides.scaleAcross != sides.weightAcross ||
+      !tensorOf(product.getWeight()).getElementType().isInteger() ||
+      !tensorOf(product.getWeightScale()).getElementType().isF32())
     return false;
   if (moe::codesIn(tensorOf(product.getWeight()).getElementType()) == 1) return sides.scaleAlong == 1;
   return isGroup(sides.weightAlong / sides.scaleAlong, sides.weightAlong);

@@ -4,9 +4,6 @@
 //   for kColumns columns of c
 //     for kLength elements of the sum: transpose the square; sums += rows of a * square
 //
-// Codes are decoded before, some elements of each column at a time, which are read back from the first cache
-// level: of a Source that has decodeColumns(col, cols, k0, length, to, ldTo).
-//
 // The sum of an element runs in the order of the Unit, so that the bits are the same. The members of a Square
 // are kColumns and kLength, kAhead (elements of the sum by which b is prefetched ahead of its use), kMostRows
 // (rows of a up to which this is faster than other ways) and
@@ -24,10 +21,6 @@
 
 namespace sluice::ops {
 namespace {
-
-template <class Source>
-constexpr bool kHasCodes =
-    requires(const Source& source, BFloat16* to) { source.decodeColumns(0, 0, 0, 0, to, 0); };
 
 // Multiplies whole squares of kColumns columns from col on, from the first element of the sum. Returns how
 // much of the sum is done.
@@ -48,32 +41,6 @@ SLUICE_NOT_INLINED int32_t sumsOfSquares(const Source& source, int32_t m, int32_
   return k0;
 }
 
-// Elements of the sum of a column that are decoded at once.
-constexpr int32_t kDecodedStretch = 64;
-
-// As sumsOfSquares(), of codes.
-template <class Square, bool kOneRow, class Source>
-SLUICE_NOT_INLINED int32_t sumsOfDecoded(const Source& source, int32_t m, int32_t col, int32_t k, float* tile,
-                                         int32_t stride) {
-  constexpr int32_t kColumns = Square::kColumns, kLength = Square::kLength;
-  static_assert(kDecodedStretch % kLength == 0);
-  alignas(64) BFloat16 numbers[kColumns * kDecodedStretch];
-  int32_t k0 = 0;
-  while (k - k0 >= kLength) {
-    const int32_t later = k0 + 8 * kDecodedStretch;
-    for (int32_t j = 0; j < kColumns; ++j)
-      fetchSoon(later < k ? source.sourceB(col + j, later) : source.sourceB(col + kColumns + j, later - k));
-    const int32_t length = smaller(kDecodedStretch, (k - k0) / kLength * kLength);
-    source.decodeColumns(col, kColumns, k0, length, numbers, kDecodedStretch);
-    for (int32_t r = 0; r < length; r += kLength) {
-      const Square square(numbers + r, kDecodedStretch);
-      square.template add<kOneRow>(source.sourceA(0, k0 + r), source.strideA(), m, tile, stride);
-    }
-    k0 += length;
-  }
-  return k0;
-}
-
 // The rest of `cols` columns after element `k0` of the sum.
 template <class Square, class Source>
 void sumsOfEdge(const Source& source, int32_t m, int32_t col, int32_t cols, int32_t k0, int32_t k,
@@ -83,10 +50,7 @@ void sumsOfEdge(const Source& source, int32_t m, int32_t col, int32_t cols, int3
     const int32_t length = smaller(kLength, k - k0);
     const auto bytes = static_cast<size_t>(length) * sizeof(BFloat16);
     BFloat16 edge[kColumns][kLength] = {};
-    if constexpr (kHasCodes<Source>)
-      source.decodeColumns(col, cols, k0, length, edge[0], kLength);
-    else
-      for (int32_t j = 0; j < cols; ++j) __builtin_memcpy(edge[j], source.sourceB(col + j, k0), bytes);
+    for (int32_t j = 0; j < cols; ++j) __builtin_memcpy(edge[j], source.sourceB(col + j, k0), bytes);
     const Square square(edge[0], kLength);
     for (int32_t i = 0; i < m; ++i) {
       BFloat16 row[kLength] = {};
@@ -94,14 +58,6 @@ void sumsOfEdge(const Source& source, int32_t m, int32_t col, int32_t cols, int3
       square.addSome(row, length, tile + i * stride);
     }
   }
-}
-
-template <class Square, bool kOneRow, class Source>
-int32_t sumsOfColumns(const Source& source, int32_t m, int32_t col, int32_t k, float* tile, int32_t stride) {
-  if constexpr (kHasCodes<Source>)
-    return sumsOfDecoded<Square, kOneRow>(source, m, col, k, tile, stride);
-  else
-    return sumsOfSquares<Square, kOneRow>(source, m, col, k, tile, stride);
 }
 
 // c[m, n] = a[m, k] * b[k, n], by tiles of `stride` columns, a multiple of kColumns; `tile` holds one.
@@ -114,8 +70,8 @@ void productAlongColumns(const Source& source, int32_t m, int32_t n, int32_t k, 
       const int32_t width = smaller(Square::kColumns, cols - j);
       int32_t k0 = 0;
       if (width == Square::kColumns)
-        k0 = m == 1 ? sumsOfColumns<Square, true>(source, m, col + j, k, tile + j, stride)
-                    : sumsOfColumns<Square, false>(source, m, col + j, k, tile + j, stride);
+        k0 = m == 1 ? sumsOfSquares<Square, true>(source, m, col + j, k, tile + j, stride)
+                    : sumsOfSquares<Square, false>(source, m, col + j, k, tile + j, stride);
       sumsOfEdge<Square>(source, m, col + j, width, k0, k, tile + j, stride);
     }
     source.store(0, m, col, cols, tile);

@@ -1,11 +1,13 @@
 // Codes to bf16 numbers: code times scale, plus the zero of its block if there are zeros, rounded once at the
-// end. Codes are whole numbers (int8_t, Nibbles) or E4M3 (uint8_t). Internal linkage: see blocked_product.h.
+// end. Codes are whole numbers (int8_t, Nibbles), E4M3 (uint8_t), or E2M1 that count times powers (Nibbles).
+// Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
 
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/lookup.h"
 #include "ops/cpu/nibbles.h"
 #include "runtime/abi/kernels.h"
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -42,55 +44,74 @@ void decodeRun(const Code* __restrict codes, int32_t count, float scale, float z
   for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
 }
 
-template <class Code>
-void decodeEach(const Code* __restrict codes, int32_t count, const float* __restrict scales,
-                BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j]);
-}
-
+// `zeros` may be null.
 template <class Code>
 void decodeEach(const Code* __restrict codes, int32_t count, const float* __restrict scales,
                 const float* __restrict zeros, BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j] + zeros[j]);
+  int32_t j = 0;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  j = decodeSixteens(codes, count, scales, zeros, to);
+#endif
+  if (zeros == nullptr)
+    for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j]);
+  else
+    for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j] + zeros[j]);
 }
 
-// A row of codes as bytes; `expanded` has room for it.
+constexpr int32_t kMostDecoded = 64;
+
+// Numbers of a row of which each has its own scale, from `at` on.
 template <class Code>
-const Code* asBytes(const Code* codes, int32_t, bool, int8_t*) {
-  return codes;
+void decodeOwn(const Code* codes, int32_t count, const BlockScales& scales, int64_t at, BFloat16* to) {
+  decodeEach(codes, count, scales.data + at, nullptr, to);
 }
-inline const int8_t* asBytes(const Nibbles* codes, int32_t count, bool hasZeros, int8_t* expanded) {
-  expand(codes, count, hasZeros ? 0 : kHalf, expanded);
-  return expanded;
+inline void decodeOwn(const Nibbles* codes, int32_t count, const BlockScales& scales, int64_t at,
+                      BFloat16* to) {
+  if (scales.powers != nullptr) return decodeByPowers(codes, count, scales.powers + at, to);
+  int8_t expanded[kMostDecoded];
+  const float* const zeros = scales.zero == nullptr ? nullptr : scales.zero + at;
+  expand(codes, count, zeros == nullptr ? kHalf : 0, expanded);
+  decodeEach(expanded, count, scales.data + at, zeros, to);
+}
+
+// Numbers `first` + j of a row, which share the scale `at`.
+template <class Code>
+void decodeShared(const Code* codes, int32_t first, int32_t count, const BlockScales& scales, int64_t at,
+                  BFloat16* to) {
+  decodeRun(codes + first, count, scales.data[at], 0, to);
+}
+inline void decodeShared(const Nibbles* codes, int32_t first, int32_t count, const BlockScales& scales,
+                         int64_t at, BFloat16* to) {
+  const auto look = [&](const NumbersOfCodes& numbers) { numbers.lookUp(codes, first, count, to); };
+  if (scales.powers != nullptr)
+    look(NumbersOfCodes::byPower(scales.powers[at]));
+  else if (scales.zero != nullptr)
+    look(NumbersOfCodes::ofWhole(0, scales.data[at], scales.zero[at]));
+  else
+    look(NumbersOfCodes::ofWhole(-kHalf, scales.data[at], 0));
 }
 
 // to[i, j] = the number at `first` + (i, j) of the operand, whose codes from there on are `codes`; at most
 // kMostDecoded columns.
-constexpr int32_t kMostDecoded = 64;
 template <class B>
 void decode(const B* codes, int64_t ld, const BlockScales& scales, Place first, int32_t rows, int32_t columns,
             BFloat16* to, int64_t ldTo) {
-  int8_t expanded[kMostDecoded];
   first.row += scales.firstRow;
   first.column += scales.firstColumn;
-  for (int32_t i = 0; i < rows; ++i, to += ldTo) {
-    const auto* const bytes = asBytes(numberAt(codes, i * ld), columns, scales.zero != nullptr, expanded);
-    const int64_t line = (first.row + i) / scales.rows * scales.ld;
-    const float* const ofRow = scales.data + line;
-    const float* const zeroOfRow = scales.zero == nullptr ? nullptr : scales.zero + line;
+  // divisions take as long as some twenty numbers: none for each row
+  const int32_t firstBlock = first.column / scales.columns;
+  int32_t blockRow = first.row / scales.rows, rowsLeft = (blockRow + 1) * scales.rows - first.row;
+  for (int32_t i = 0; i < rows; ++i, to += ldTo, --rowsLeft) {
+    if (rowsLeft == 0) ++blockRow, rowsLeft = scales.rows;
+    const B* const row = numberAt(codes, i * ld);
+    const int64_t line = blockRow * scales.ld;
     if (scales.columns == 1) {
-      if (zeroOfRow == nullptr)
-        decodeEach(bytes, columns, ofRow + first.column, to);
-      else
-        decodeEach(bytes, columns, ofRow + first.column, zeroOfRow + first.column, to);
+      decodeOwn(row, columns, scales, line + first.column, to);
       continue;
     }
-    for (int32_t j = 0; j < columns;) {
-      const int32_t block = (first.column + j) / scales.columns;
-      const int32_t count = smaller((block + 1) * scales.columns - first.column, columns) - j;
-      decodeRun(bytes + j, count, ofRow[block], zeroOfRow == nullptr ? 0 : zeroOfRow[block], to + j);
-      j += count;
-    }
+    int32_t end = (firstBlock + 1) * scales.columns - first.column;
+    for (int32_t j = 0, block = firstBlock; j < columns; j = end, end += scales.columns, ++block)
+      decodeShared(row, j, smaller(end, columns) - j, scales, line + block, to + j);
   }
 }
 

@@ -1,4 +1,4 @@
-// Runs of codes with one scale, AVX2 form: 16 numbers at a time. Internal linkage: see blocked_product.h.
+// Decoding of runs of codes, AVX2 form: 16 numbers at a time. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -39,19 +39,58 @@ SLUICE_UNROLLED inline __m256i roundedBits(__m256 x) {
   return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
 }
 
+// The same bits, as numbers.
+SLUICE_UNROLLED inline __m256 roundedNumbers(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i above = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  return _mm256_castsi256_ps(_mm256_and_si256(above, _mm256_set1_epi32(-65536)));
+}
+
+// The bits of any numbers; a NaN is a quiet one.
+SLUICE_UNROLLED inline __m256i roundedBitsOrNan(__m256 x) {
+  const __m256i isNan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(roundedBits(x), _mm256_srli_epi32(_mm256_castps_si256(x), 16), isNan);
+}
+
+// 16 words of 16 bits, of 8 and 8 of 32 bits.
+SLUICE_UNROLLED inline __m256i wordsOf(__m256i first, __m256i second) {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
+}
+
+// to[j] = eight(j), eight bits of numbers, for whole sixteens of `count`. Returns how many.
+template <class Eight>
+SLUICE_UNROLLED inline int32_t storeSixteens(int32_t count, const Eight& eight, BFloat16* to) {
+  int32_t j = 0;
+  for (; j + 16 <= count; j += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + j), wordsOf(eight(j), eight(j + 8)));
+  }
+  return j;
+}
+
 // The first numbers of a run whose scale and zero are no NaN, in whole sixteens. Returns how many.
 template <class Code>
 int32_t decodeSixteens(const Code* codes, int32_t count, float scale, float zero, BFloat16* to) {
   const __m256 by = _mm256_set1_ps(scale), plus = _mm256_set1_ps(zero);
-  int32_t j = 0;
-  for (; j + 16 <= count; j += 16) {
-    const auto eight = [&](int32_t at) SLUICE_UNROLLED {
-      return roundedBits(_mm256_add_ps(_mm256_mul_ps(eightNumbers(codes + j + at), by), plus));
-    };
-    const __m256i lanes = _mm256_packus_epi32(eight(0), eight(8));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + j), _mm256_permute4x64_epi64(lanes, 0xd8));
-  }
-  return j;
+  const auto eight = [&](int32_t j) SLUICE_UNROLLED {
+    return roundedBits(_mm256_add_ps(_mm256_mul_ps(eightNumbers(codes + j), by), plus));
+  };
+  return storeSixteens(count, eight, to);
+}
+
+// The same of numbers with own scales, and zeros unless null.
+template <class Code>
+int32_t decodeSixteens(const Code* codes, int32_t count, const float* scales, const float* zeros,
+                       BFloat16* to) {
+  const auto scaled = [&](int32_t j) SLUICE_UNROLLED {
+    return _mm256_mul_ps(eightNumbers(codes + j), _mm256_loadu_ps(scales + j));
+  };
+  if (zeros == nullptr)
+    return storeSixteens(count, [&](int32_t j) SLUICE_UNROLLED { return roundedBitsOrNan(scaled(j)); }, to);
+  const auto eight = [&](int32_t j) SLUICE_UNROLLED {
+    return roundedBitsOrNan(_mm256_add_ps(scaled(j), _mm256_loadu_ps(zeros + j)));
+  };
+  return storeSixteens(count, eight, to);
 }
 
 }  // namespace

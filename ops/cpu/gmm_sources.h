@@ -182,6 +182,11 @@ struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
     decode(this->sourceB(col, k0), this->args.b.ld, this->args.scaleB, Place{col, k0}, cols, length, to,
            ldTo);
   }
+  // to[i][j] = element k0 + i of column col + j of a b that is not transposed; at most kMostDecoded columns.
+  void decodeRows(int32_t k0, int32_t length, int32_t col, int32_t cols, BFloat16* to, int64_t ldTo) const {
+    decode(this->sourceB(col, k0), this->args.b.ld, this->args.scaleB, Place{k0, col}, length, cols, to,
+           ldTo);
+  }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const B* ahead) const {
     const GmmArgs& args = this->args;
     packParts<Unit, Pack>(args.transposeB, this->sourceB(col, k0), args.b.ld, cols, k, dst, ahead,

@@ -117,17 +117,18 @@ void roundedCodesGmmBy(const GmmArgs& args) {
   packedProduct<Unit>(RoundedSource<Unit, Pack, uint8_t>{{scaled}}, scaled);
 }
 
-// FewUnit multiplies few rows by a transposed weight, whose numbers are not packed.
+// FewUnit may multiply few rows by codes that are not packed.
 template <class Unit, class Pack, class FewUnit, class FewPack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  if constexpr (requires { typename FewUnit::Square; })
-    if (args.transposeB && args.rows > 0 && args.rows <= FewUnit::Square::kMostRows) {
+  if constexpr (requires { typename FewUnit::template FewCodes<B>; }) {
+    using Few = typename FewUnit::template FewCodes<B>;
+    if (args.rows > 0 && args.rows <= Few::kMostRows) {
       const GmmArgs given = args.rowsA ? withGathered<Unit, FewUnit>(args) : args;
-      const DecodedSource<FewUnit, FewPack, B> source{{given}};
-      return productAlongColumns<typename FewUnit::Square>(source, given.rows, given.n, given.k, FewUnit::kNr,
-                                                           static_cast<float*>(given.scratch));
+      return Few::multiply(DecodedSource<FewUnit, FewPack, B>{{given}}, given.rows, given.n, given.k,
+                           static_cast<float*>(given.scratch));
     }
+  }
   packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args);
 }
 

@@ -7,6 +7,7 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx2.h"
+#include "ops/cpu/few_codes_avx2.h"
 #include "ops/cpu/pairs_avx2.h"
 #include "ops/cpu/panels_avx2.h"
 #include "ops/cpu/sums_avx2.h"
@@ -67,6 +68,8 @@ struct UnitAvx2 : WideningAvx2<4, 3, 32> {
 // The unit of few rows, and of gradients, whose rows of a tile are whole cache lines.
 struct NarrowUnitAvx2 : WideningAvx2<6, 2, 64> {
   using Square = SquareAvx2;
+  template <class B>
+  using FewCodes = FewCodesAvx2<NarrowUnitAvx2, B>;
   static constexpr int32_t kFewKc = 64;
 
   // Rows that begin a multiple of 4 KiB apart share a set of the first cache level, which has room for 8. One

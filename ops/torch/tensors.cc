@@ -59,6 +59,7 @@ at::ScalarType torchType(DType type) {
       return at::kChar;
     case DType::kU8:
     case DType::kF8_E4M3:
+    case DType::kF8_E8M0:
       return at::kByte;
   }
   throwRuntime("a type that PyTorch does not have");

@@ -45,6 +45,7 @@ constexpr bool sameValues() {
          SLUICE_F16 == static_cast<int>(DType::kF16) && SLUICE_I32 == static_cast<int>(DType::kI32) &&
          SLUICE_I64 == static_cast<int>(DType::kI64) && SLUICE_I8 == static_cast<int>(DType::kI8) &&
          SLUICE_U8 == static_cast<int>(DType::kU8) && SLUICE_F8_E4M3 == static_cast<int>(DType::kF8_E4M3) &&
+         SLUICE_F8_E8M0 == static_cast<int>(DType::kF8_E8M0) &&
          SLUICE_FIXED == static_cast<int>(Extent::kFixed) &&
          SLUICE_TOKENS == static_cast<int>(Extent::kTokens) &&
          SLUICE_ROWS == static_cast<int>(Extent::kRows) && SLUICE_PAIRS == static_cast<int>(Extent::kPairs) &&

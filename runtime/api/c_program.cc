@@ -212,6 +212,6 @@ sluice_status sluice_program_tensor_dims(const sluice_program* program, uint32_t
 }
 
 int32_t sluice_type_bytes(sluice_type type) {
-  if (type < SLUICE_F32 || type > SLUICE_F8_E4M3) return 0;
+  if (type < SLUICE_F32 || type > SLUICE_F8_E8M0) return 0;
   return static_cast<int32_t>(sluice::dtypeBytes(static_cast<sluice::DType>(type)));
 }

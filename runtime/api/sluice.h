@@ -122,7 +122,8 @@ enum {
   SLUICE_I64 = 4,
   SLUICE_I8 = 5,
   SLUICE_U8 = 6,
-  SLUICE_F8_E4M3 = 7
+  SLUICE_F8_E4M3 = 7,
+  SLUICE_F8_E8M0 = 8
 };
 
 typedef int32_t sluice_role;

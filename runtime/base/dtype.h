@@ -26,12 +26,13 @@ constexpr int64_t dtypeBytes(DType type) {
     case DType::kI8:
     case DType::kU8:
     case DType::kF8_E4M3:
+    case DType::kF8_E8M0:
       return 1;
   }
   return 0;
 }
 
-// The names of safetensors: F32, BF16, F16, I32, I64, I8, U8, F8_E4M3.
+// The names of safetensors: F32, BF16, F16, I32, I64, I8, U8, F8_E4M3, F8_E8M0.
 inline std::string_view dtypeName(DType type) {
   return type > DType::MAX ? "?" : enumNames(type)[static_cast<size_t>(type)] + 1;  // without the k
 }
@@ -44,7 +45,8 @@ inline std::optional<DType> dtypeFromName(std::string_view name) {
 
 // Whether elements are codes, which count times a scale.
 constexpr bool isCodes(DType type) { return type == DType::kI8 || type == DType::kU8; }
-// Codes in one element: of U8 two of 4 bits, the first in the lower half.
+// Codes in one element: of U8 two of 4 bits, the first in the lower half. Their scale says what they stand
+// for: beside powers of two (F8_E8M0) they are floats (fromE2m1), else whole numbers.
 constexpr int64_t codesPerElement(DType type) { return type == DType::kU8 ? 2 : 1; }
 // Bytes of one number.
 constexpr double numberBytes(DType type) {
@@ -93,6 +95,21 @@ constexpr uint8_t toE4m3(float number) {
   return 0x7f;
 }
 
+// Twice the number of a code of 4 bits, E2M1 as OCP has it: 1 bit sign, 2 bits exponent, 1 bit mantissa. Code
+// 8 is 0 as well. Kernels have copies of their own.
+constexpr int8_t kTwiceE2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// The power of two of a code of E8M0, as OCP has it; code 255 is a NaN.
+constexpr float fromE8m0(uint8_t code) {
+  if (code == 0xff) return std::numeric_limits<float>::quiet_NaN();
+  return code == 0 ? 0x1p-127F : std::bit_cast<float>(uint32_t{code} << 23);
+}
+
+// The code of a power of two from 2^-126 on; of another number that of the power below it.
+constexpr uint8_t toE8m0(float number) {
+  return static_cast<uint8_t>(std::bit_cast<uint32_t>(number) >> 23 & 0xffu);
+}
+
 constexpr DType dtypeOf(const float*) { return DType::kF32; }
 constexpr DType dtypeOf(const BFloat16*) { return DType::kBF16; }
 constexpr DType dtypeOf(const int8_t*) { return DType::kI8; }
@@ -114,6 +131,8 @@ inline double elementAt(DType type, const void* data, int64_t index) {
       return static_cast<const uint8_t*>(data)[index];
     case DType::kF8_E4M3:
       return fromE4m3(static_cast<const uint8_t*>(data)[index]);
+    case DType::kF8_E8M0:
+      return fromE8m0(static_cast<const uint8_t*>(data)[index]);
     case DType::kF16:
       break;
   }
@@ -144,6 +163,9 @@ inline void setElement(DType type, void* data, int64_t index, float value) {
       break;
     case DType::kF8_E4M3:
       static_cast<uint8_t*>(data)[index] = toE4m3(value);
+      break;
+    case DType::kF8_E8M0:
+      static_cast<uint8_t*>(data)[index] = toE8m0(value);
       break;
     case DType::kF16:
       static_cast<uint16_t*>(data)[index] = kNanOfF16;

@@ -22,19 +22,22 @@ enum class AmaxSource : uint8_t {
 
 struct Encoding {
   std::string_view name;
-  // Codes in memory. How many numbers share an fp32 scale:
+  // Codes in memory, each of which counts times a scale of its block.
   DType element = DType::kBF16;
-  int32_t across = 1;  // columns of the product; those at the end may be fewer
+  int32_t across = 1;  // columns of the product in a block; those at the end may be fewer
   int32_t along = 0;   // numbers of a sum, likewise; 0: all
   bool zeros = false;  // scales have zeros beside them
+  DType scale = DType::kF32;
   // Or a factor of products, which is bf16 in memory, and is rounded when it is multiplied.
   Rounding rounding = Rounding::kNone;
   AmaxSource amax = AmaxSource::kStep;
 
   constexpr bool hasCodes() const { return element != DType::kBF16; }
   constexpr bool rounds() const { return rounding != Rounding::kNone; }
-  // Integers with one scale for each column of the product.
-  constexpr bool isByColumn() const { return isCodes(element) && along == 0 && !zeros; }
+  // Whether rows of integers can be multiplied by the codes themselves, whose sums are scaled afterwards.
+  constexpr bool isExact() const { return isCodes(element) && scale == DType::kF32; }
+  // Such codes with one scale for each column of the product.
+  constexpr bool isByColumn() const { return isExact() && along == 0 && !zeros; }
 };
 
 // E4M3 in squares, each with an fp32 scale, as DeepSeek-V3 and Qwen3 store weights.
@@ -52,6 +55,7 @@ inline constexpr Encoding kEncodings[] = {
     {.name = "int4:g128", .element = DType::kU8, .along = 128},
     {.name = "int4:g128z", .element = DType::kU8, .along = 128, .zeros = true},
     {.name = "fp8e4m3:128x128", .element = DType::kF8_E4M3, .across = kFp8Square, .along = kFp8Square},
+    {.name = "mxfp4", .element = DType::kU8, .along = 32, .scale = DType::kF8_E8M0},
     {.name = "fp8e4m3", .rounding = Rounding::kE4m3},
     {.name = "fp8e4m3:amax", .rounding = Rounding::kE4m3, .amax = AmaxSource::kReturned},
     {.name = "fp8e4m3:delayed", .rounding = Rounding::kE4m3, .amax = AmaxSource::kGiven},
@@ -71,6 +75,11 @@ constexpr const Encoding* findEncoding(std::string_view name) {
   for (const Encoding& each : kEncodings)
     if (each.name == name) return &each;
   return nullptr;
+}
+
+// Whether a weight of such codes may have scales of that type.
+constexpr bool canScale(DType scale, DType codes) {
+  return scale == DType::kF32 || (scale == DType::kF8_E8M0 && codesPerElement(codes) == 2);
 }
 
 // The scales of a dimension of so many numbers, of which `each` share one; the last may have fewer.

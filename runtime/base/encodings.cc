@@ -111,7 +111,7 @@ Status checkCodes(const Encodings& e) {
         fmt::format("encode: weights={} are codes, which products do not round: expected trained, rows and "
                     "grads of bf16, or weights=bf16",
                     e.weights->name)};
-  if (e.rows->hasCodes() && !isCodes(e.weights->element))
+  if (e.rows->hasCodes() && !e.weights->isExact())
     return refuse("rows", e.rows->name, fmt::format("bf16 with weights={}", e.weights->name));
   if (e.grads->hasCodes() && !e.weights->isByColumn())
     return refuse(

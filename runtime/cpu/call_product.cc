@@ -123,15 +123,18 @@ class Product {
   }
   // Those of this expert's weight; without scales the block is a column of the product.
   ops::BlockScales scalesOf(const Step& step) const {
-    const float* const data = optionalFloats(step, ids_.scaleB, range_.expert);
-    if (data == nullptr) return {.rows = transposed_ ? 1 : tiling_.k, .columns = transposed_ ? tiling_.k : 1};
+    if (!ids_.scaleB) return {.rows = transposed_ ? 1 : tiling_.k, .columns = transposed_ ? tiling_.k : 1};
     const Buffer& scale = step.program().at(ids_.scaleB);
     const Block block = *blockOf(step.program().at(ids_.b), scale);
-    return {.data = data,
-            .ld = scale.shape.back().size,
-            .rows = static_cast<int32_t>(block.rows),
-            .columns = static_cast<int32_t>(block.columns),
-            .zero = optionalFloats(step, ids_.zeroB, range_.expert)};
+    ops::BlockScales scales = {.ld = scale.shape.back().size,
+                               .rows = static_cast<int32_t>(block.rows),
+                               .columns = static_cast<int32_t>(block.columns),
+                               .zero = optionalFloats(step, ids_.zeroB, range_.expert)};
+    if (scale.type == DType::kF8_E8M0)
+      scales.powers = elements<uint8_t>(step.at(ids_.scaleB), range_.expert);
+    else
+      scales.data = optionalFloats(step, ids_.scaleB, range_.expert);
+    return scales;
   }
 
   // The packed columns of all parts, packed here if this task is the first to need them; or null.

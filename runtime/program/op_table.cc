@@ -54,6 +54,7 @@ constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
 constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8, DType::kF8_E4M3};
 constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
+constexpr DType kOfWeightScales[] = {DType::kF32, DType::kF8_E8M0};
 constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
 constexpr DType kI8Only[] = {DType::kI8};
 constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
@@ -66,7 +67,8 @@ constexpr OperandInfo weight(std::string_view shape) {
 }
 constexpr OperandInfo bias(std::string_view shape) { return optional(operand(&Ops::bias, "bias", shape)); }
 constexpr OperandInfo kRowScale = scaleFor(&Ops::a, operand(&Ops::scaleA, "row_scale", "X", kOfRowScales));
-constexpr OperandInfo kWeightScale = scaleFor(&Ops::b, operand(&Ops::scaleB, "weight_scale", "", kF32Only));
+constexpr OperandInfo kWeightScale =
+    scaleFor(&Ops::b, operand(&Ops::scaleB, "weight_scale", "", kOfWeightScales));
 constexpr OperandInfo weightZero() {
   OperandInfo zero = scaleFor(&Ops::b, operand(&Ops::zeroB, "weight_zero", "", kF32Only));
   zero.isZero = true;

@@ -285,7 +285,7 @@ Status checkZeros(const TaskProgram& program, const Family& family, const std::s
                 codes.name, dtypeName(codes.type));
   if (!ids.scaleB) return fail("{} has a 'weight_zero' without a 'weight_scale'", where);
   const Buffer& scale = program.at(ids.scaleB);
-  if (zeros.shape == scale.shape) return {};
+  if (zeros.shape == scale.shape && zeros.type == scale.type) return {};
   return fail("{}: operand 'weight_zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
               shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
 }
@@ -320,6 +320,10 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
                   codes.type == DType::kF8_E4M3
                       ? fmt::format("a number for each {0} by {0} of its last dimensions", kFp8Square)
                       : "dimensions that divide it");
+    if (!canScale(scale.type, codes.type) || (hasRowsOfCodes && scale.type != DType::kF32))
+      return fail("{}: operand '{}' is buffer '{}' of type {}, expected F32 beside buffer '{}' of type {}{}",
+                  where, operand.name, scale.name, dtypeName(scale.type), codes.name, dtypeName(codes.type),
+                  hasRowsOfCodes ? ", which rows of codes multiply" : "");
     if (!hasRowsOfCodes) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }

@@ -54,6 +54,7 @@ const std::vector<Case> kCases = {{"int8,rows=int8"},
                                   {"int4:g32z"},
                                   {"int4"},
                                   {"fp8e4m3:128x128"},
+                                  {"mxfp4"},
                                   {"int4:z,rows=int8"},
                                   {"int8,rows=int8,grads=int8"},
                                   {"int8,grads=int8"},
@@ -218,10 +219,10 @@ TEST_CASE("packing weights once changes no bit") {
   }
 }
 
-// What verify() says of a layer with weights of 8-bit floats after a change of a family.
+// What verify() says of a layer with such weights after a change of a family.
 template <class Change>
-std::string floatWeightsRefusal(const char* family, const Change& change) {
-  TaskProgram program = compileGraph("forward.json", optionsOf(Shape{}, Case{"fp8e4m3:128x128"})).tables();
+std::string weightsRefusal(const char* encode, const char* family, const Change& change) {
+  TaskProgram program = compileGraph("forward.json", optionsOf(Shape{}, Case{encode})).tables();
   for (Family& each : program.families)
     if (each.name == family) change(program, each, findOperands(each));
   const Expected<VerifiedProgram> verified = verify(std::move(program));
@@ -230,7 +231,9 @@ std::string floatWeightsRefusal(const char* family, const Change& change) {
 
 TEST_CASE("weights of 8-bit floats that do not fit are refused") {
   using Ids = const Operands&;
-  const auto ofUp = [](const auto& change) { return floatWeightsRefusal("up_proj_swiglu", change); };
+  const auto ofUp = [](const auto& change) {
+    return weightsRefusal("fp8e4m3:128x128", "up_proj_swiglu", change);
+  };
   CHECK(ofUp([](TaskProgram&, Family&, Ids) {}) == "accepted");
   CHECK_THAT(ofUp([](TaskProgram& p, Family&, Ids ids) { ++p.buffers[ids.scaleB.value].shape.back().size; }),
              Catch::Matchers::Contains("with a number for each 128 by 128 of its last dimensions"));
@@ -239,10 +242,31 @@ TEST_CASE("weights of 8-bit floats that do not fit are refused") {
   CHECK_THAT(ofUp([](TaskProgram&, Family& f, Ids) { f.tiling.roundA = Rounding::kMxE4m3; }),
              Catch::Matchers::Contains("is rounded to mx_e4m3, but operand 'weight' is buffer "
                                        "'gate_up_weight' of type F8_E4M3, expected BF16"));
+  CHECK_THAT(weightsRefusal("fp8e4m3:128x128", "dispatch",
+                            [](TaskProgram& p, Family&, Ids ids) {
+                              p.buffers[ids.tokens.value].type = DType::kF8_E4M3;
+                            }),
+             Catch::Matchers::Contains("the caller's memory, expected one between kernels"));
+}
+
+TEST_CASE("scales that are powers of two belong to codes of 4 bits that rows of bf16 multiply") {
+  using Ids = const Operands&;
+  const auto toPowers = [](TaskProgram& p, Family&, Ids ids) {
+    p.buffers[ids.scaleB.value].type = DType::kF8_E8M0;
+  };
+  CHECK(weightsRefusal("mxfp4", "up_proj_swiglu", toPowers) == "accepted");
   CHECK_THAT(
-      floatWeightsRefusal("dispatch", [](TaskProgram& p, Family&,
-                                         Ids ids) { p.buffers[ids.tokens.value].type = DType::kF8_E4M3; }),
-      Catch::Matchers::Contains("the caller's memory, expected one between kernels"));
+      weightsRefusal("int8", "up_proj_swiglu", toPowers),
+      Catch::Matchers::Contains("of type F8_E8M0, expected F32 beside buffer 'gate_up_weight' of type I8"));
+  CHECK_THAT(weightsRefusal("int4:g32,rows=int8", "up_proj_swiglu", toPowers),
+             Catch::Matchers::Contains("of type U8, which rows of codes multiply"));
+  CHECK_THAT(weightsRefusal("int4:g32z", "up_proj_swiglu", toPowers),
+             Catch::Matchers::Contains("operand 'weight_zero' is buffer"));
+  CHECK_THAT(weightsRefusal("mxfp4", "dispatch",
+                            [](TaskProgram& p, Family&, Ids ids) {
+                              p.buffers[ids.tokens.value].type = DType::kF8_E8M0;
+                            }),
+             Catch::Matchers::Contains("operand 'tokens' is buffer"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """Layers whose weights are codes of 8 or 4 bits: values, gradients, ranks, states and errors."""
 
+import math
 import unittest
 
 import core_jobs
@@ -24,7 +25,7 @@ def all_weights(experts=EXPERTS):
 
 
 INT8 = "int8,rows=int8"
-SQUARES = "fp8e4m3:128x128"
+SQUARES, POWERS = "fp8e4m3:128x128", "mxfp4"
 # Encodings, and arguments of quantize() for the same codes.
 KINDS = {
     "int8": {},
@@ -32,12 +33,15 @@ KINDS = {
     "int4:g32,rows=int8": {"bits": 4, "group": 32},
     "int4:g64z": {"bits": 4, "group": 64, "zeros": True},
     SQUARES: {},
+    POWERS: {},
 }
 
 
 def decoded(weight, encode=INT8):
     if encode == SQUARES:
         return codes.dequantize_fp8(*sluice_torch.quantize_fp8(weight), dtype=torch.float32)
+    if encode == POWERS:
+        return codes.dequantize_mxfp4(*sluice_torch.quantize_mxfp4(weight), dtype=torch.float32)
     return codes.dequantize(*sluice_torch.quantize(weight, **KINDS[encode]), dtype=torch.float32)
 
 
@@ -192,6 +196,30 @@ class CodesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "NaN or infinity"):
             sluice_torch.quantize_fp8(torch.tensor([[float("nan")]]))
 
+    def test_codes_of_mxfp4_are_the_nearest_numbers_of_their_block(self):
+        weight = torch.randn(3, 5, 64, generator=torch.Generator().manual_seed(1)) * 2.0 ** torch.arange(-60, 60, 8).view(3, 5, 1)
+        weight[0, 0], weight[1, 1] = 0, 2.0**-140
+        made, powers = sluice_torch.quantize_mxfp4(weight)
+        self.assertEqual((made.dtype, made.shape, powers.dtype, powers.shape), (torch.uint8, (3, 5, 32), torch.uint8, (3, 5, 2)))
+        self.assertEqual((made[0, 0].max().item(), powers[0, 0].max().item(), powers[1, 1].max().item()), (0, 0, 0))
+        known = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.double)
+        for row, numbers in zip(weight.view(-1, 2, 32).double(), codes.dequantize_mxfp4(made, powers, torch.double).view(-1, 2, 32)):
+            for block, found in zip(row, numbers):
+                if block.abs().max() < 2.0**-100:
+                    continue
+                power = 2.0 ** (math.floor(math.log2(block.abs().max())) - 2)
+                nearest = (block.abs() / power)[:, None].sub(known).abs().amin(-1)
+                self.assertTrue(torch.equal((block - found).abs() / power, nearest))
+        ties = torch.zeros(1, 32)  # between two codes the even one
+        ties[0, :8] = torch.tensor([4, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, -5])
+        self.assertEqual(codes.dequantize_mxfp4(*sluice_torch.quantize_mxfp4(ties))[0, :8].tolist(), [4, 0, 1, 1, 2, 2, 4, -4])
+        largest = torch.full((1, 32), torch.finfo(torch.float32).max)
+        self.assertEqual(sluice_torch.quantize_mxfp4(largest)[1].tolist(), [[127 + 125]])
+        with self.assertRaisesRegex(ValueError, "NaN or infinity"):
+            sluice_torch.quantize_mxfp4(torch.full((1, 32), float("nan")))
+        with self.assertRaisesRegex(ValueError, "a weight with 48 columns, expected a multiple of 32"):
+            sluice_torch.quantize_mxfp4(torch.ones(2, 48))
+
     def test_packed_codes_take_half_of_packed_bfloat16_or_a_third(self):
         x, ids, given, _ = batch(200)
         packed = {}
@@ -228,6 +256,7 @@ class CodesTest(unittest.TestCase):
                 ("int4:g32z,rows=int8", 0.18),
                 ("int4:g32", 0.22),
                 (SQUARES, 0.06),
+                (POWERS, 0.25),
             ):
                 found = error(make(encode)(x, ids, given), expected)
                 self.assertLess(found, bound, encode)
@@ -235,7 +264,7 @@ class CodesTest(unittest.TestCase):
 
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
-        for encode in ("int8", "int4:g64z", SQUARES):
+        for encode in ("int8", "int4:g64z", SQUARES, POWERS):
             layer, other = make(encode, lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():
@@ -324,6 +353,11 @@ class CodesTest(unittest.TestCase):
             (
                 lambda: sluice_torch.MoE(HIDDEN, 96, EXPERTS, TOP_K, encode=SQUARES),
                 "intermediate columns of a rank: 96, expected a multiple of 128 for fp8e4m3:128x128",
+            ),
+            (lambda: make("mxfp4,rows=int8"), "encode: rows=int8, expected bf16 with weights=mxfp4"),
+            (
+                lambda: sluice_torch.MoE(48, INTERMEDIATE, EXPERTS, TOP_K, encode=POWERS),
+                "hidden: 48, expected a multiple of 32 for weights of mxfp4",
             ),
             (
                 lambda: sluice_torch.MoE(96, INTERMEDIATE, EXPERTS, TOP_K, encode="int4:g64"),

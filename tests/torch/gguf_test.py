@@ -15,7 +15,7 @@ from sluice_torch import codes
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 256, 512, 2, 1
 PREFIX = "blk.3"
 SIZES = {"gate": (INTERMEDIATE, HIDDEN), "up": (INTERMEDIATE, HIDDEN), "down": (HIDDEN, INTERMEDIATE)}
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "BF16": 30}
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "BF16": 30, "MXFP4": 39}
 
 
 # --- Writers: bytes and the numbers they stand for -------------------------------------------------------------------
@@ -59,6 +59,14 @@ def q4_k(draw):
     return of_d + of_least + bytes(bits) + pairs, numbers
 
 
+def mxfp4(draw):
+    power = draw.randrange(100, 130)
+    own = [draw.randrange(16) for _ in range(32)]
+    sizes = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
+    numbers = [sizes[code % 8] * (1 if code < 8 else -1) * 2.0 ** (power - 127) for code in own]
+    return bytes([power]) + bytes(own[i] | own[i + 16] << 4 for i in range(16)), numbers
+
+
 BLOCKS = {
     "F32": (1, lambda draw: plain("f", draw)),
     "F16": (1, lambda draw: plain("e", draw)),
@@ -66,6 +74,7 @@ BLOCKS = {
     "Q8_0": (32, q8_0),
     "Q4_0": (32, q4_0),
     "Q4_K": (256, q4_k),
+    "MXFP4": (32, mxfp4),
 }
 
 
@@ -111,6 +120,8 @@ def make(encode="bf16", **options):
 
 def numbers_of(layer, name, row):
     whole = [getattr(layer, each)[row].detach() for each in (name, *layer.shape.beside(name))]
+    if layer.shape.has_powers:
+        return codes.dequantize_mxfp4(*whole, dtype=torch.float32)
     return codes.dequantize(*whole, dtype=torch.float32) if layer.shape.has_codes else whole[0].float()
 
 
@@ -140,6 +151,15 @@ class GgufTest(unittest.TestCase):
             sluice_torch.load_experts(file.path, make("int4:g32,rows=int8"), PREFIX)
         with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='int4:g64z,rows=int8'"):
             sluice_torch.load_experts(file.path, make("int4:g64z,rows=int8"), PREFIX)
+
+    def test_codes_of_mxfp4_are_taken_as_they_are(self):
+        file, whole, layer = File("MXFP4"), File("Q4_0"), make("mxfp4")
+        sluice_torch.load_experts(file.path, layer, PREFIX)
+        self.check(layer, file)
+        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has encode='int4:g32'"):
+            sluice_torch.load_experts(file.path, make("int4:g32"), PREFIX)
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='mxfp4'"):
+            sluice_torch.load_experts(whole.path, make("mxfp4"), PREFIX)
 
     def test_what_is_wrong_is_refused(self):
         layer = make(dtype=torch.float32)

@@ -287,6 +287,31 @@ class LoadingTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='fp8e4m3:128x128'"):
             load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2))
 
+    def test_mxfp4_is_used_as_it_is(self):
+        draw, tensors, made = random.Random(9), {}, {}
+        for expert in range(EXPERTS):
+            for name in NAMES:
+                (out, length), base = SIZES[name], f"{PREFIX}.{expert}.{name}"
+                pairs = [draw.randrange(256) for _ in range(out * length // 2)]
+                powers = [draw.randrange(118, 126) for _ in range(out * length // 32)]
+                tensors[f"{base}.weight_packed"] = ("U8", (out, length // 2), pairs)
+                tensors[f"{base}.weight_scale"] = (draw.choice(("U8", "F8_E8M0")), (out, length // 32), powers)
+                made[expert, name] = torch.tensor(pairs, dtype=torch.uint8).view(out, -1), torch.tensor(powers, dtype=torch.uint8).view(out, -1)
+        layer, plain = make("mxfp4"), make()
+        for each in (layer, plain):
+            load(Folder(tensors, files=2), each)
+        for row in range(EXPERTS):
+            for name, parts in (("gate_up_weight", NAMES[:2]), ("down_weight", NAMES[2:])):
+                pairs, powers = (torch.cat([made[row, part][kind] for part in parts]) for kind in range(2))
+                self.assertTrue(torch.equal(getattr(layer, name)[row], pairs))
+                self.assertTrue(torch.equal(getattr(layer, f"{name}_scales")[row], powers))
+        x = torch.randn(50, HIDDEN).bfloat16()
+        ids, weights = torch.arange(100).view(50, 2) % EXPERTS, torch.rand(50, 2)
+        with torch.no_grad():  # both multiply the same numbers of bfloat16
+            self.assertTrue(torch.equal(layer(x, ids.int(), weights), plain(x, ids.int(), weights)))
+        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has encode='int4:g32'"):
+            load(Folder(tensors), make("int4:g32"))
+
     def test_experts_in_another_order(self):
         tensors, drawn = experts(plain)
         layer = make(dtype=torch.float32)

@@ -33,6 +33,7 @@ CACHES = {
     "int4": ({"encode": "int4:g32,rows=int8", "pack_frozen": True}, 0.3),
     "int4 by bf16": ({"encode": "int4:g32", "pack_frozen": True}, 0.3),
     "squares": ({"encode": "fp8e4m3:128x128", "pack_frozen": True}, 0.08),
+    "powers": ({"encode": "mxfp4", "pack_frozen": True}, 0.3),
     "places": ({"spare": 2, "pack_frozen": True}, BOUND),
 }
 

@@ -55,7 +55,8 @@ std::string wordsOf(const BenchOptions& options) {
 // Bytes of a number of a weight, with its part of a scale.
 double weightBytes(const BenchOptions& options) {
   const Encoding& weights = *options.encodings.weights;
-  const double scales = weights.along == 0 ? 0 : (weights.zeros ? 8.0 : 4.0) / weights.along / weights.across;
+  const double ofBlock = static_cast<double>(dtypeBytes(weights.scale)) * (weights.zeros ? 2 : 1);
+  const double scales = weights.along == 0 ? 0 : ofBlock / weights.along / weights.across;
   return numberBytes(weights.element) + scales;
 }
 

@@ -145,13 +145,12 @@ class FamilyAtRank {
   }
 
   // The matrix of an expert; codes count times the scale of their block, if they have one, plus its zero.
-  // Codes of 4 bits, of which an element has two, count from 8 without zeros.
   std::vector<double> weightOf(int64_t expert) const {
     const Values& weight = *read(ids_.b);
     const int64_t height = weight.shape.end()[-2], stored = height * weight.shape.back();
     std::vector<double> values = weight.slice(expert * stored, stored);
     const Buffer& codes = c_.program.at(ids_.b);
-    if (codesPerElement(codes.type) == 2) values = expanded(values, ids_.zeroB ? 0 : 8);
+    if (codesPerElement(codes.type) == 2) values = expanded(values);
     if (!ids_.scaleB) return values;
     const Block block = *blockOf(codes, c_.program.at(ids_.scaleB));
     const int64_t width = std::ssize(values) / height, across = scalesFor(width, block.columns);
@@ -169,14 +168,18 @@ class FamilyAtRank {
     return values;
   }
 
-  // The codes in elements that have two of 4 bits, less `minus`.
-  static std::vector<double> expanded(const std::vector<double>& elements, double minus) {
+  // What the codes stand for in elements that have two of 4 bits: they are floats beside powers of two, and
+  // else whole numbers, which count from 8 without zeros.
+  std::vector<double> expanded(const std::vector<double>& elements) const {
+    const bool areFloats = ids_.scaleB && c_.program.at(ids_.scaleB).type == DType::kF8_E8M0;
+    const double minus = ids_.zeroB ? 0 : 8;
+    const auto numberOf = [&](int code) { return areFloats ? kTwiceE2m1[code] / 2.0 : code - minus; };
     std::vector<double> values;
     values.reserve(2 * elements.size());
     for (const double element : elements) {
-      const double high = std::floor(element / 16);
-      values.push_back(element - 16 * high - minus);
-      values.push_back(high - minus);
+      const int both = static_cast<int>(element);
+      values.push_back(numberOf(both % 16));
+      values.push_back(numberOf(both / 16));
     }
     return values;
   }

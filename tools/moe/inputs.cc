@@ -82,8 +82,11 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
 
 // Scales or zeros around `scale`, the same at all shards of a group.
 void fillScales(Tensor& tensor, double scale, Random random) {
-  for (int64_t i = 0; i < tensor.elements(); ++i)
-    tensor.as<float>()[i] = static_cast<float>(scale) * (0.75F + 0.5F * static_cast<float>(random.uniform()));
+  const float span = tensor.type() == DType::kF32 ? 0.5F : 1.5F;  // of powers of two at least two
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const float factor = 1 - span / 2 + span * static_cast<float>(random.uniform());
+    setElement(tensor.type(), tensor.data(), i, static_cast<float>(scale) * factor);
+  }
 }
 
 // Log of the probability of each expert, up to a constant.
@@ -238,6 +241,7 @@ bool canMake(const TaskProgram& program, BufferId id) {
     return std::any_of(program.entries.begin(), program.entries.end(),
                        [&](const Entry& entry) { return entry.expertIds == id || entry.placement == id; });
   if (isCodes(buffer.type) || buffer.type == DType::kF8_E4M3) return productWith(program, id) != nullptr;
+  if (buffer.type == DType::kF8_E8M0) return productWith(program, id, &Operands::scaleB) != nullptr;
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
@@ -307,9 +311,10 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
   double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
   if (scaled || shifted) {
     // codes of 8 bits are of numbers whose standard deviation is a quarter of the largest; those of 4 bits
-    // are even, with a standard deviation of 4.6 around 7.5, and those of 8-bit floats, of 100
+    // are even, with a standard deviation of 4.6 around 7.5, or 2.9 as floats, and those of 8-bit floats, 100
     const DType codes = program.at(findBuffer(*product, &Operands::b)).type;
-    scale *= codes == DType::kU8 ? 1 / 4.6 : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;
+    const double ofHalves = buffer.type == DType::kF8_E8M0 ? 2.9 : 4.6;
+    scale *= codes == DType::kU8 ? 1 / ofHalves : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;
     return fillScales(tensor, scaled ? scale : -7.5 * scale, streamOf(spec, buffer.name, dense ? 0 : owner));
   }
   if (isCodes(buffer.type)) scale = 127.0 / 4;

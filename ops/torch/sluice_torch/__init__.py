@@ -24,6 +24,7 @@ _EXPORTS = {
     "fp8_autocast": "autocast",
     "quantize": "codes",
     "quantize_fp8": "codes",
+    "quantize_mxfp4": "codes",
     "trace": "tracing",
     "load_experts": "loading",
     "adapter_config": "adapters",

@@ -108,9 +108,55 @@ def dequantize_fp8(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype 
     return (e4m3()[codes.long()] * _over_numbers(scale, *codes.shape[-2:])).to(dtype)
 
 
+def e8m0() -> torch.Tensor:
+    """The powers of two of all codes, in float64; code 255 is NaN."""
+    return torch.tensor([2.0 ** (code - _POWER_BIAS) for code in range(255)] + [float("nan")], dtype=torch.float64)
+
+
+# The numbers of codes of E2M1, and numbers along the sum that share a power of two.
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+POWER_GROUP = 32
+_POWER_BIAS = 127
+
+
+@torch.no_grad()
+def quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes of E2M1, uint8 [..., out, in / 2], two per byte, the first in the lower half, and powers of two, E8M0 in uint8 [..., out,
+    in / 32], of a weight: the nearest numbers, ties to even codes, to weight / power, where power is 2^(e - 2) for the exponent e
+    of the largest magnitude of each block, as OCP's specification of MX formats proposes; magnitudes above 6 become 6.
+
+    ValueError: a weight with NaN or infinity; rows of other lengths than multiples of 32.
+    """
+    weight = weight.float()
+    if weight.shape[-1] % POWER_GROUP:
+        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {POWER_GROUP}")
+    if not torch.isfinite(weight).all():
+        raise ValueError("a weight with NaN or infinity has no codes")
+    blocks = weight.unflatten(-1, (-1, POWER_GROUP))
+    amax = blocks.abs().amax(-1)
+    # frexp() gives fractions from 0.5 on, and the largest number, 6, has the exponent 2
+    powers = torch.where(amax > 0, torch.frexp(amax).exponent - 3 + _POWER_BIAS, 0).clamp(min=0)
+    size = (blocks.abs() / e8m0()[powers.long()].unsqueeze(-1)).flatten(-2)
+    known = torch.tensor(_E2M1, dtype=torch.double)
+    between = (known[1:] + known[:-1]) / 2
+    codes = torch.bucketize(size, between)  # a number in the middle gets the smaller of its neighbours
+    codes += (codes % 2 == 1) & (size == between[codes.clamp(max=len(between) - 1)])
+    codes = (codes + 8 * ((weight < 0) & (codes > 0))).to(torch.uint8)
+    return codes[..., ::2] | codes[..., 1::2] << 4, powers.to(torch.uint8)
+
+
+def dequantize_mxfp4(codes: torch.Tensor, powers: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """The numbers of codes as quantize_mxfp4() makes them; code 8 is 0, as code 0."""
+    known = torch.tensor((*_E2M1, *(0.0 - each for each in _E2M1)), dtype=torch.float64)
+    numbers = known[torch.stack((codes & 15, codes >> 4), -1).flatten(-2).long()]
+    return (numbers.unflatten(-1, (powers.shape[-1], -1)) * e8m0()[powers.long()].unsqueeze(-1)).flatten(-2).to(dtype)
+
+
 def numbers_of(shape: LayerShape, codes: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
     """The numbers of a weight of a layer that has codes."""
-    return dequantize_fp8(codes, *beside) if shape.has_squares else dequantize(codes, *beside)
+    if shape.has_squares:
+        return dequantize_fp8(codes, *beside)
+    return dequantize_mxfp4(codes, *beside) if shape.has_powers else dequantize(codes, *beside)
 
 
 def tensors_of(shape: LayerShape, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -118,7 +164,12 @@ def tensors_of(shape: LayerShape, name: str, weight: torch.Tensor) -> dict[str, 
     have beside them."""
     if not shape.has_codes:
         return {name: weight}
-    made = quantize_fp8(weight) if shape.has_squares else quantize(weight, shape.bits, shape.group, shape.zeros)
+    if shape.has_squares:
+        made = quantize_fp8(weight)
+    elif shape.has_powers:
+        made = quantize_mxfp4(weight)
+    else:
+        made = quantize(weight, shape.bits, shape.group, shape.zeros)
     return dict(zip((name, *shape.beside(name)), made))
 
 

@@ -1,4 +1,4 @@
-"""Matrices of checkpoints in the formats that people have: plain numbers, FP8 in blocks, and 4-bit codes in groups.
+"""Matrices of checkpoints in the formats that people have: plain numbers, FP8 and FP4 in blocks, and 4-bit codes in groups.
 
 Names are those of the tools that write them; `base` is the name of a linear layer, without the last part. All matrices
 are [out, in]. docs/PYTORCH.md, *Checkpoints*, lists the formats.
@@ -23,12 +23,13 @@ _WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16
 @dataclasses.dataclass
 class Matrix:
     """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
-    symmetric; or codes of E4M3 with a scale for each square."""
+    symmetric; or pairs of E2M1 with powers of two as scales; or codes of E4M3 with a scale for each square."""
 
     name: str
     numbers: torch.Tensor | None = None  # [out, in], a floating type
     pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
-    scale: torch.Tensor | None = None  # [out, groups], a floating type; of squares float32 [out / 128, in / 128], rounded up
+    scale: torch.Tensor | None = None  # [out, groups], a floating type, or uint8: exponents of powers of two plus 127; of
+    # squares float32 [out / 128, in / 128], rounded up
     zero: torch.Tensor | None = None  # float32 [out, groups]; None: symmetric
     squares: torch.Tensor | None = None  # uint8 [out, in], as sluice_torch.quantize_fp8() makes them
 
@@ -43,19 +44,26 @@ class Matrix:
     def group(self) -> int:
         return self.shape[1] // self.scale.shape[1]
 
+    @property
+    def has_powers(self) -> bool:
+        return self.pairs is not None and self.scale.dtype == torch.uint8
+
     def decoded(self) -> torch.Tensor:
         """The numbers, of codes in float32."""
         if self.numbers is not None:
             return self.numbers
         if self.squares is not None:
             return codes.dequantize_fp8(self.squares, self.scale, torch.float32)
+        if self.has_powers:
+            return codes.dequantize_mxfp4(self.pairs, self.scale, torch.float32)
         return codes.dequantize(self.pairs, self.scale.float(), self.zero, torch.float32)
 
 
 def read(checkpoint: Checkpoint, base: str) -> Matrix:
     """The matrix of a linear layer. ValueError: none of the formats, or parts that do not fit each other."""
     if f"{base}.weight_packed" in checkpoint:
-        return _pack_quantized(checkpoint, base)
+        has_words = checkpoint.type_of(f"{base}.weight_packed") != "U8"
+        return _pack_quantized(checkpoint, base) if has_words else _mxfp4(checkpoint, base)
     if f"{base}.qweight" in checkpoint:
         return _grouped(checkpoint, base)
     name = f"{base}.weight"
@@ -84,7 +92,19 @@ def _fp8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
     if columns % 32:
         raise ValueError(f"{base}.weight has rows of {columns}, expected a multiple of the 32 of a block of MXFP8")
     exponents = _part(checkpoint, name, (rows, columns // 32))
-    return Matrix(f"{base}.weight", codes.e4m3()[weight.long()] * torch.exp2(exponents.float() - 127).repeat_interleave(32, 1))
+    powers = codes.e8m0()[exponents.long()].float().repeat_interleave(32, 1)
+    return Matrix(f"{base}.weight", codes.e4m3()[weight.long()] * powers)
+
+
+def _mxfp4(checkpoint: Checkpoint, base: str) -> Matrix:
+    """compressed-tensors: pairs of E2M1 along the sum, [out, in / 2], with exponents of blocks of 32, [out, in / 32]."""
+    name = f"{base}.weight_packed"
+    pairs = _matrix(checkpoint, name, ("U8",))
+    rows, columns = pairs.shape[0], 2 * pairs.shape[1]
+    if columns % codes.POWER_GROUP:
+        raise ValueError(f"{name} has rows of {columns}, expected a multiple of the {codes.POWER_GROUP} of a block of MXFP4")
+    scale = _part(checkpoint, f"{base}.weight_scale", (rows, columns // codes.POWER_GROUP), _EXPONENTS)
+    return Matrix(name, pairs=pairs, scale=scale)
 
 
 def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:

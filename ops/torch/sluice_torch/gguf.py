@@ -1,10 +1,11 @@
-"""GGUF files, of versions 2 and 3: the stacked experts of a layer, plain or in the blocks of Q8_0, Q4_0 and Q4_K.
+"""GGUF files, of versions 2 and 3: the stacked experts of a layer, plain or in the blocks of Q8_0, Q4_0, Q4_K and MXFP4.
 
 A file has a header, metadata, descriptions of tensors, and their data from a multiple of general.alignment on. All numbers
 are little-endian; the first size of a tensor is that along a row. Blocks are of consecutive numbers of a row:
 
     Q8_0   32 numbers in 34 bytes: scale F16, 32 codes int8; code * scale
     Q4_0   32 numbers in 18 bytes: scale F16, 16 bytes with the codes of i and i + 16; (code - 8) * scale
+    MXFP4  32 numbers in 17 bytes: exponent of a power of two plus 127, 16 bytes with the codes of E2M1 of i and i + 16
     Q4_K   256 numbers in 144 bytes: d and least F16, 12 bytes with 6 bits of scale and of minimum for each of 8 groups,
            and for each two groups 32 bytes with a code of both; code * (d * scale) - least * minimum
 """
@@ -33,6 +34,7 @@ _TYPES = {
     8: ("Q8_0", 32, 34),
     12: ("Q4_K", 256, 144),
     30: ("BF16", 1, 2),
+    39: ("MXFP4", 32, 17),
 }
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -89,7 +91,7 @@ class Gguf:
         if of in _PLAIN:
             return Matrix(full, data.clone().view(_PLAIN[of]).view(out, length))
         blocks = data.view(out, length // numbers, size)
-        return {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k}[of](full, blocks)
+        return {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k, "MXFP4": _mxfp4}[of](full, blocks)
 
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
         write(target, tensor)
@@ -162,6 +164,12 @@ def _q4_0(name: str, blocks: torch.Tensor) -> Matrix:
     made = blocks[..., 2:]
     numbers = torch.cat((made & 15, made >> 4), -1)
     return Matrix(name, pairs=_pairs(numbers), scale=_halves(blocks[..., :2]).squeeze(-1))
+
+
+def _mxfp4(name: str, blocks: torch.Tensor) -> Matrix:
+    made = blocks[..., 1:]
+    numbers = torch.cat((made & 15, made >> 4), -1)
+    return Matrix(name, pairs=_pairs(numbers), scale=blocks[..., 0].contiguous())
 
 
 def _q4_k(name: str, blocks: torch.Tensor) -> Matrix:

@@ -128,6 +128,11 @@ class LayerShape:
         return self.encodings.facts.across != 1
 
     @property
+    def has_powers(self) -> bool:
+        """Whether the scales of codes of 4 bits are powers of two, in uint8."""
+        return self.encodings.facts.scale != "F32"
+
+    @property
     def group(self) -> int:
         """Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all."""
         return 0 if self.has_squares else self.encodings.facts.along
@@ -208,7 +213,8 @@ def _tensors(shape: LayerShape) -> Graph:
 
     hidden, columns, both = shape.hidden, shape.part, shape.inputs * shape.part
     before = "gate_up_rows" if shape.inputs == 2 else "rows"
-    of_weights, per_element = shape.encodings.facts.element, shape.encodings.facts.per_element
+    facts = shape.encodings.facts
+    of_weights, per_element = facts.element, facts.per_element
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
@@ -216,10 +222,10 @@ def _tensors(shape: LayerShape) -> Graph:
     weight("down_weight", hidden, columns // per_element, parallel="columns", type=of_weights)
     for name in shape.beside("gate_up_weight"):
         rows, along = shape.scales(both, hidden)
-        weight(name, rows, along, parallel=before if rows > 1 else None, type="F32")
+        weight(name, rows, along, parallel=before if rows > 1 else None, type=facts.scale)
     for name in shape.beside("down_weight"):
         rows, along = shape.scales(hidden, columns)
-        weight(name, rows, along, parallel="columns" if along > 1 else None, type="F32")
+        weight(name, rows, along, parallel="columns" if along > 1 else None, type=facts.scale)
     if shape.spare is not None:
         graph.add_tensor("placement", "I32", shape.places)
     graph.add_tensor("routing", "routing")

@@ -31,8 +31,8 @@ def load_experts(
               ("gate_proj", "up_proj", "down_proj"); without a gate, of the last two. Or a GGUF file, which has all
               experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
     layer     sluice_torch.MoE. Codes of 4 bits go as they are into one with weights of int4 that have the group
-              of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"); other layers of codes take numbers, which
-              they quantise. bfloat16 and float32 layers take everything.
+              of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"), or, if they are floats, of mxfp4; other
+              layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything.
     physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
     progress  True: shows a bar (package tqdm)
 
@@ -136,9 +136,10 @@ def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.
     if matrix.squares is not None:
         return matrix.squares, matrix.scale
     group = 0 if matrix.scale.shape[1] == 1 and not shape.group else matrix.group
-    if shape.bits != 4 or group != shape.group:
+    if shape.bits != 4 or group != shape.group or matrix.has_powers != shape.has_powers:
+        kind = "4-bit floats" if matrix.has_powers else "4-bit codes"
         raise ValueError(
-            f"{matrix.name} has 4-bit codes in groups of {matrix.group}, but the layer has {shape.encodings}: "
+            f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {shape.encodings}: "
             f"they would be quantised twice"
         )
     if not shape.zeros:

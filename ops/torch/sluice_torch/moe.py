@@ -76,6 +76,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
                  "int4:g64,rows=int8"  codes of 4 bits, two per byte, and scales per group of 64 (..._scales, the last dimension
                                      by group); rows that they multiply become codes, too. "int4:g64z": zeros beside scales
                  "fp8e4m3:128x128"   E4M3 in uint8, with ..._scales [E, 2 I / 128, H / 128]
+                 "mxfp4"             E2M1, two per byte, with powers of two per 32 in uint8 (..._scales [E, 2 I, H / 32])
                  "mxfp8,grads=mxfp8e5m2"   weights are trained, and products round their factors in blocks of 32
                  "fp8e4m3:delayed"   they round by scales of largest magnitudes of earlier steps, which the layer and its
                                      state_dict keep
@@ -159,7 +160,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         else:
             made = {name: empty_weight(*rows, length // 2, dtype=torch.uint8)}
         for each in self.shape.beside(name):
-            made[each] = torch.empty(rows[0], *self.shape.scales(rows[1], length))
+            of_scales = torch.uint8 if self.shape.has_powers else torch.float32
+            made[each] = torch.empty(rows[0], *self.shape.scales(rows[1], length), dtype=of_scales)
         for each, tensor in made.items():
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 

@@ -57,7 +57,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
     %z = moe.input "z" : !moe.tensor<1 x 48 x f32>
     %q, %qs = moe.quantize "q"(%x) : (!moe.tensor<T x 32 x bf16>) -> (!moe.tensor<T x 32 x i8>, !moe.tensor<T x f32>)
-    // expected-error@+1 {{node 'n': weight zero is [1 x 48 x f32], expected the type of the scale}}
+    // expected-error@+1 {{node 'n': weight zero is [1 x 48 x f32], expected f32, of the shape of the scale}}
     %n = moe.gmm "n"(%q, %w) row_scale(%qs) weight_zero(%z) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<T x f32>, !moe.tensor<1 x 48 x f32>) -> !moe.tensor<T x 48 x bf16>
   }
 }
@@ -91,5 +91,53 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %s = moe.input "s" : !moe.tensor<1 x 48 x f32>
     // expected-error@+1 {{node 'n' rounds its rows, but its weight is [32 x 48 x i8], expected bf16}}
     %n = moe.gmm "n"(%x, %w) weight_scale(%s) {round_a = #moe<rounding mx_e4m3>} : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x i8>, !moe.tensor<1 x 48 x f32>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
+
+// -----
+
+// Powers of two are scales of codes of 4 bits.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
+    %v = moe.input "v" : !moe.tensor<32 x 48 x i8>
+    %s = moe.input "s" : !moe.tensor<1 x 48 x !moe.f8E8M0>
+    %n = moe.gmm "n"(%x, %w) weight_scale(%s) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<1 x 48 x !moe.f8E8M0>) -> !moe.tensor<T x 48 x bf16>
+    // expected-error@+1 {{node 'm': weight scale is [1 x 48 x !moe.f8E8M0], expected f32 with dimensions that divide those of the weight [32 x 48 x i8]}}
+    %m = moe.gmm "m"(%x, %v) weight_scale(%s) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x i8>, !moe.tensor<1 x 48 x !moe.f8E8M0>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
+
+// -----
+
+// Codes that are floats have no zeros.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
+    %s = moe.input "s" : !moe.tensor<1 x 48 x !moe.f8E8M0>
+    // expected-error@+1 {{node 'n': weight zero is [1 x 48 x !moe.f8E8M0], expected f32, of the shape of the scale}}
+    %n = moe.gmm "n"(%x, %w) weight_scale(%s) weight_zero(%s) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<1 x 48 x !moe.f8E8M0>, !moe.tensor<1 x 48 x !moe.f8E8M0>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
+
+// -----
+
+// Rows of codes are multiplied by whole numbers.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %q = moe.input "q" : !moe.tensor<T x 32 x i8>
+    %qs = moe.input "qs" : !moe.tensor<T x f32>
+    %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
+    %s = moe.input "s" : !moe.tensor<1 x 48 x !moe.f8E8M0>
+    // expected-error@+1 {{node 'n': weight scale is [1 x 48 x !moe.f8E8M0], expected f32, because its rows have codes}}
+    %n = moe.gmm "n"(%q, %w) row_scale(%qs) weight_scale(%s) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<T x f32>, !moe.tensor<1 x 48 x !moe.f8E8M0>) -> !moe.tensor<T x 48 x bf16>
   }
 }

@@ -7,6 +7,7 @@
 // RUN: sluice-opt %s --quantize-weights="encode=int4:g32 keep=wt" --quantize-rows | FileCheck %s --check-prefix=GROUPS
 // RUN: not sluice-opt %s --quantize-weights="encode=int4:g32" 2>&1 | FileCheck %s --check-prefix=LENGTH
 // RUN: sluice-opt %s --quantize-weights="encode=fp8e4m3:128x128" --quantize-rows | FileCheck %s --check-prefix=SQUARES
+// RUN: sluice-opt %s --quantize-weights="encode=mxfp4 keep=wt" --quantize-rows | FileCheck %s --check-prefix=POWERS
 // LENGTH: error: 'wt' has sums of 20, expected a multiple of the group of 32
 
 // Two codes of 4 bits lie in a byte, along the last dimension.
@@ -29,6 +30,11 @@
 // SQUARES-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 1 x f32>
 // SQUARES-NOT: moe.quantize
 // SQUARES: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)
+// Codes of 4-bit floats have powers of two as scales; their rows stay as they are, too.
+// POWERS: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>
+// POWERS-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x !moe.f8E8M0>
+// POWERS-NOT: moe.quantize
+// POWERS: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)
 
 // CHECK-LABEL: @layer
 // WEIGHTS-LABEL: @layer

@@ -2,6 +2,9 @@
 // weight.
 #include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <iterator>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -241,6 +244,71 @@ TEST_CASE("products with codes of E4M3 have the bits of those with the decoded w
     for (const bool transposed : {false, true})
       for (const auto& [rows, columns] : {std::pair{128, 128}, {1, 5000}, {3, 1}})
         checkDecoded<uint8_t>(random, s, transposed, rows, columns);
+}
+
+// Of codes of 4 bits and powers of blocks, from (2, column) of their matrix on. Few powers have
+// exponents at an end, or are NaN.
+void checkE2m1(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
+               int32_t blockColumns, int32_t column) {
+  const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
+  const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
+  Matrix<uint8_t> b(high, (wide + 1) / 2, (wide + 1) / 2 + 3, 99, false);
+  for (int64_t r = 0; r < high; ++r)
+    for (int64_t c = 0; c < (wide + 1) / 2; ++c) b.at(r, c) = static_cast<uint8_t>(random() % 256);
+  const int32_t across = (wide + column) / blockColumns + 1;
+  std::vector<uint8_t> powers(static_cast<size_t>(int64_t{(high + 2) / blockRows + 1} * across));
+  constexpr uint8_t kEnds[] = {0, 1, 2, 3, 4, 251, 252, 253, 254, 255};
+  for (uint8_t& power : powers)
+    power =
+        random() % 40 == 0 ? kEnds[random() % std::size(kEnds)] : static_cast<uint8_t>(120 + random() % 16);
+  constexpr float kNumbers[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  Bf16Matrix decoded(high, wide, wide, kBf16NaN, false);
+  for (int32_t i = 0; i < high; ++i)
+    for (int32_t j = 0; j < wide; ++j) {
+      const uint8_t code = b.at(i, j / 2) >> (j % 2 * 4) & 15;
+      const uint8_t power =
+          powers[static_cast<size_t>((i + 2) / blockRows * across + (j + column) / blockColumns)];
+      const double number = (code < 8 ? 1 : -1) * kNumbers[code % 8] * std::ldexp(1.0, power - 127);
+      decoded.at(i, j) = power == 0xff ? BFloat16{0x7fc0} : toBFloat16(static_cast<float>(number));
+      if (code % 8 == 0 && power != 0xff) decoded.at(i, j) = {0};
+    }
+  GmmArgs args{.a = {a.data(), a.ld()},
+               .b = {},
+               .c = {},
+               .rows = s.rows,
+               .n = s.n,
+               .k = s.k,
+               .transposeB = transposed,
+               .scratch = nullptr};
+  for (const Implementation& by : implementations()) {
+    INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << (transposed ? " transposed" : "")
+                 << " blocks of " << blockRows << " x " << blockColumns << " from column " << column);
+    Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true), c = want;
+    args.b = {decoded.data(), decoded.ld()};
+    args.scaleB = {};
+    args.c = {want.data(), want.ld()};
+    run(by, args, false);
+    args.b = {b.data(), 2 * b.ld(), DType::kU8};
+    args.scaleB = {.ld = across,
+                   .rows = blockRows,
+                   .columns = blockColumns,
+                   .firstRow = 2,
+                   .firstColumn = column,
+                   .powers = powers.data()};
+    args.c = {c.data(), c.ld()};
+    run(by, args, false);
+    CHECK(c.sameBits(want));
+    CHECK(c.gapsAreUntouched());
+  }
+}
+
+TEST_CASE("products with codes of E2M1 have the bits of those with the decoded weight") {
+  Random random(5);
+  for (const ProductShape& s : kShapes)
+    for (const bool transposed : {false, true})
+      for (const auto& [rows, columns, first] :
+           {std::tuple{1, 32, 0}, {1, 32, 64}, {32, 1, 6}, {1, 32, 3}, {3, 5, 0}, {1, 16, 16}})
+        checkE2m1(random, s, transposed, rows, columns, first);
 }
 
 TEST_CASE("a NaN of E4M3 or of a scale is one in all products with its column") {

@@ -51,7 +51,8 @@ TEST_CASE("the library says the version of the header, and statuses have names")
   CHECK(sluice_type_bytes(SLUICE_I64) == 8);
   CHECK(sluice_type_bytes(6) == 1);
   CHECK(sluice_type_bytes(SLUICE_F8_E4M3) == 1);
-  CHECK(sluice_type_bytes(8) == 0);
+  CHECK(sluice_type_bytes(SLUICE_F8_E8M0) == 1);
+  CHECK(sluice_type_bytes(9) == 0);
   CHECK(sluice_type_bytes(-1) == 0);
 }
 

@@ -57,6 +57,10 @@ TEST_CASE("encodings that do not go together are refused with what was found and
            {"rows=int8", "rows=int8, expected weights of int8 or int4"},
            {"grads=int8", "grads=int8, expected weights of int8 or int4"},
            {"fp8e4m3:128x128,rows=int8", "rows=int8, expected bf16 with weights=fp8e4m3:128x128"},
+           {"mxfp4,rows=int8", "rows=int8, expected bf16 with weights=mxfp4"},
+           {"mxfp4,grads=int8",
+            "grads=int8, expected bf16 with weights=mxfp4: gradients are multiplied by one scale "
+            "per column of a weight, without groups, squares or zeros"},
            {"int4:z,grads=int8",
             "grads=int8, expected bf16 with weights=int4:z: gradients are multiplied by one scale "
             "per column of a weight, without groups, squares or zeros"},

@@ -135,8 +135,8 @@ TEST_CASE("a value that no enum has is refused with record and field") {
   program.events[1].rule = static_cast<ThresholdRule>(11);
   CHECK(errorOf(program) == "event 1 'up.done': threshold rule 11 is not known (0 to 10)");
   program = smallProgram();
-  program.buffers[2].type = static_cast<DType>(8);
-  CHECK(errorOf(program) == "buffer 2 'up': type 8 is not known (0 to 7)");
+  program.buffers[2].type = static_cast<DType>(9);
+  CHECK(errorOf(program) == "buffer 2 'up': type 9 is not known (0 to 8)");
   program = smallProgram();
   program.families[0].op = static_cast<OpKind>(255);
   CHECK(errorOf(program) == "family 0 'send': op 255 is not known (0 to 15)");

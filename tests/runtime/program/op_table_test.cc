@@ -74,7 +74,8 @@ TEST_CASE("the words of values are those of the format") {
                                                "scale", "gmm_activation", "gmm_activation_grad", "column_sum",
                                                "row_dot", "quantize", "amax", "encode"});
   CHECK(text::wordsOf(Extent{}) == text::Words{"fixed", "T", "R", "P", "E"});
-  CHECK(text::wordsOf(DType{}) == text::Words{"F32", "BF16", "F16", "I32", "I64", "I8", "U8", "F8_E4M3"});
+  CHECK(text::wordsOf(DType{}) ==
+        text::Words{"F32", "BF16", "F16", "I32", "I64", "I8", "U8", "F8_E4M3", "F8_E8M0"});
   CHECK(text::wordsOf(SpaceKind{}) ==
         text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
   CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");

@@ -307,6 +307,14 @@ TaskProgram floatWeightsProgram() {
   return program;
 }
 
+TaskProgram powersProgram() {
+  TaskProgram program = floatWeightsProgram();
+  program.name = "powers";
+  program.buffers[0].type = DType::kU8;
+  program.buffers.back().type = DType::kF8_E8M0;
+  return program;
+}
+
 TaskProgram roundedProgram() {
   TaskProgram program = codesProgram();
   program.name = "rounded";

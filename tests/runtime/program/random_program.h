@@ -31,6 +31,9 @@ TaskProgram roundedProgram();
 // What format 1.12 added: a weight of 8-bit floats.
 TaskProgram floatWeightsProgram();
 
+// What format 1.13 added: scales that are powers of two.
+TaskProgram powersProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

@@ -24,7 +24,7 @@ TEST_CASE("an error says where, what was found and what was expected") {
         "entry, space, event, family or lane");
   CHECK(parseError("program p\n  buffer x : BF17 [T]") ==
         "f.txt:2:14: found 'BF17', expected a type: one of F32, BF16, F16, I32, I64, I8, "
-        "U8, F8_E4M3");
+        "U8, F8_E4M3, F8_E8M0");
   CHECK(parseError("program p\nsymbol a = 99999999999999999999") ==
         "f.txt:2:12: found '99999999999999999999', expected a number of 64 bits");
   CHECK(parseError("program p\nspace s : rows of 3x window 1") ==
