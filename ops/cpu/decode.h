@@ -10,9 +10,6 @@
 #include "ops/cpu/lookup.h"
 #include "ops/cpu/nibbles.h"
 #include "runtime/abi/kernels.h"
-#if defined(__AVX2__) && !defined(__AVX512F__)
-#include "ops/cpu/decode_avx2.h"
-#endif
 
 namespace sluice::ops {
 namespace {

@@ -13,6 +13,12 @@ namespace {
 
 inline __m128i eightBytes(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
 
+// The 16 codes of 4 bits in the lower 8 bytes of `pairs`, a byte each.
+SLUICE_UNROLLED inline __m128i lowerCodes(__m128i pairs) {
+  const __m128i half = _mm_set1_epi8(15);
+  return _mm_unpacklo_epi8(_mm_and_si128(pairs, half), _mm_and_si128(_mm_srli_epi16(pairs, 4), half));
+}
+
 SLUICE_UNROLLED inline __m256 eightNumbers(const int8_t* codes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eightBytes(codes)));
 }
@@ -32,19 +38,17 @@ SLUICE_UNROLLED inline __m256 eightNumbers(const uint8_t* codes) {
       _mm256_or_si256(_mm256_or_si256(_mm256_blendv_epi8(normal, subnormal, isSubnormal), nan), sign));
 }
 
-// The bf16 bits next to numbers of which a NaN has no bits below these.
-SLUICE_UNROLLED inline __m256i roundedBits(__m256 x) {
+// Words whose upper halves are the bf16 next to numbers of which a NaN has no bits below these.
+SLUICE_UNROLLED inline __m256i roundedUpperHalves(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
 }
 
-// The same bits, as numbers.
+// Their bits, and the numbers themselves.
+SLUICE_UNROLLED inline __m256i roundedBits(__m256 x) { return _mm256_srli_epi32(roundedUpperHalves(x), 16); }
 SLUICE_UNROLLED inline __m256 roundedNumbers(__m256 x) {
-  const __m256i bits = _mm256_castps_si256(x);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i above = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-  return _mm256_castsi256_ps(_mm256_and_si256(above, _mm256_set1_epi32(-65536)));
+  return _mm256_castsi256_ps(_mm256_and_si256(roundedUpperHalves(x), _mm256_set1_epi32(-65536)));
 }
 
 // The bits of any numbers; a NaN is a quiet one.

@@ -236,14 +236,12 @@ class FewCodesAvx2 {
   }
 
   void bringHalves(const Nibbles* from, int32_t length, int32_t cols, int8_t* room) const {
-    const __m128i half = _mm_set1_epi8(15), expanded = _mm256_castsi256_si128(bytesOfCodes());
+    const __m128i expanded = _mm256_castsi256_si128(bytesOfCodes());
     const int64_t ld = args_.b.ld / 2;
     for (int32_t r = 0; r < length; ++r, from += ld, room += kColumns) {
       uint64_t pairs = 0;
       __builtin_memcpy(&pairs, from, cols == kColumns ? sizeof pairs : static_cast<size_t>((cols + 1) / 2));
-      const __m128i both = _mm_cvtsi64_si128(static_cast<int64_t>(pairs));
-      const __m128i codes =
-          _mm_unpacklo_epi8(_mm_and_si128(both, half), _mm_and_si128(_mm_srli_epi16(both, 4), half));
+      const __m128i codes = lowerCodes(_mm_cvtsi64_si128(static_cast<int64_t>(pairs)));
       _mm_store_si128(reinterpret_cast<__m128i*>(room), _mm_shuffle_epi8(expanded, codes));
     }
   }

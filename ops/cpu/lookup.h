@@ -107,10 +107,7 @@ inline int32_t decodeSixteens(const Nibbles* codes, int32_t count, const uint8_t
       for (int32_t i = j; i < j + 16; ++i) to[i] = timesPower(kTwiceE2m1[codeAt(codes, i)], powers[i]);
       continue;
     }
-    const __m128i half = _mm_set1_epi8(15), pairs = eightBytes(codes + j / 2);
-    const __m128i code =
-        _mm_unpacklo_epi8(_mm_and_si128(pairs, half), _mm_and_si128(_mm_srli_epi16(pairs, 4), half));
-    const __m128i numbers = _mm_shuffle_epi8(twice, code);
+    const __m128i numbers = _mm_shuffle_epi8(twice, lowerCodes(eightBytes(codes + j / 2)));
     const auto eight = [](__m128i number, __m128i of) SLUICE_UNROLLED {
       const __m256i halved = _mm256_sub_epi32(_mm256_cvtepu8_epi32(of), _mm256_set1_epi32(1));
       const __m256 by = _mm256_castsi256_ps(_mm256_slli_epi32(halved, 23));

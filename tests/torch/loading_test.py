@@ -264,20 +264,24 @@ class LoadingTest(unittest.TestCase):
                 self.assertTrue(torch.equal(layer.gate_up_weight[expert], torch.cat((gate, up))), blocks)
                 self.assertTrue(torch.equal(layer.down_weight[expert], down), blocks)
 
-    def test_fp8_in_squares_is_used_as_it_is(self):
-        tensors, made = squares_of(200, 128)
-        layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode=encode, threads=2) for encode in ("fp8e4m3:128x128", "bf16"))
-        for each in (layer, plain):
-            load(Folder(tensors, files=2), each)
+    def check_as_they_are(self, layer, plain, made):
+        """The layer has the codes and scales `made` by (expert, name), and computes what `plain` does with their numbers."""
         for row in range(EXPERTS):
             for name, parts in (("gate_up_weight", NAMES[:2]), ("down_weight", NAMES[2:])):
                 codes, scale = (torch.cat([made[row, part][kind] for part in parts]) for kind in range(2))
                 self.assertTrue(torch.equal(getattr(layer, name)[row], codes))
                 self.assertTrue(torch.equal(getattr(layer, f"{name}_scales")[row], scale))
-        x = torch.randn(50, 200).bfloat16()
+        x = torch.randn(50, layer.shape.hidden).bfloat16()
         ids, weights = torch.arange(100).view(50, 2) % EXPERTS, torch.rand(50, 2)
         with torch.no_grad():  # both multiply the same numbers of bfloat16
             self.assertTrue(torch.equal(layer(x, ids.int(), weights), plain(x, ids.int(), weights)))
+
+    def test_fp8_in_squares_is_used_as_it_is(self):
+        tensors, made = squares_of(200, 128)
+        layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode=encode, threads=2) for encode in ("fp8e4m3:128x128", "bf16"))
+        for each in (layer, plain):
+            load(Folder(tensors, files=2), each)
+        self.check_as_they_are(layer, plain, made)
         state = layer.state_dict()
         self.assertEqual(sorted(state), ["down_weight", "down_weight_scales", "gate_up_weight", "gate_up_weight_scales"])
         coded = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode="int8,rows=int8", threads=2)
@@ -300,15 +304,7 @@ class LoadingTest(unittest.TestCase):
         layer, plain = make("mxfp4"), make()
         for each in (layer, plain):
             load(Folder(tensors, files=2), each)
-        for row in range(EXPERTS):
-            for name, parts in (("gate_up_weight", NAMES[:2]), ("down_weight", NAMES[2:])):
-                pairs, powers = (torch.cat([made[row, part][kind] for part in parts]) for kind in range(2))
-                self.assertTrue(torch.equal(getattr(layer, name)[row], pairs))
-                self.assertTrue(torch.equal(getattr(layer, f"{name}_scales")[row], powers))
-        x = torch.randn(50, HIDDEN).bfloat16()
-        ids, weights = torch.arange(100).view(50, 2) % EXPERTS, torch.rand(50, 2)
-        with torch.no_grad():  # both multiply the same numbers of bfloat16
-            self.assertTrue(torch.equal(layer(x, ids.int(), weights), plain(x, ids.int(), weights)))
+        self.check_as_they_are(layer, plain, made)
         with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has encode='int4:g32'"):
             load(Folder(tensors), make("int4:g32"))
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from .encodings import BLOCK
 from .graphs import SQUARE, LayerShape
 from .writes import write
 
@@ -50,8 +51,7 @@ def quantize(weight: torch.Tensor, bits: int = 8, group: int = 0, zeros: bool = 
     beside = (scale, least.squeeze(-1).contiguous()) if zeros else (scale,)
     if bits == 8:
         return made.to(torch.int8), *beside
-    made = made.to(torch.uint8)
-    return made[..., ::2] | made[..., 1::2] << 4, *beside
+    return in_pairs(made.to(torch.uint8)), *beside
 
 
 def dequantize(
@@ -59,13 +59,29 @@ def dequantize(
 ) -> torch.Tensor:
     """The numbers of codes as quantize() makes them, rounded once at the end."""
     if codes.dtype == torch.uint8:
-        codes = torch.stack((codes & 15, codes >> 4), -1).flatten(-2).float() - (_HALF if zero is None else 0)
+        codes = _of_pairs(codes).float() - (_HALF if zero is None else 0)
     if codes.shape[-1]:
         scale, zero = (
             each if each is None else each.repeat_interleave(codes.shape[-1] // each.shape[-1], -1) for each in (scale, zero)
         )
     numbers = codes * scale
     return (numbers if zero is None else numbers + zero).to(dtype)
+
+
+def in_pairs(codes: torch.Tensor) -> torch.Tensor:
+    """[..., in] codes of 4 bits -> [..., in / 2], two per byte, the first in the lower half."""
+    return codes[..., ::2] | codes[..., 1::2] << 4
+
+
+def _of_pairs(pairs: torch.Tensor) -> torch.Tensor:
+    return torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2)
+
+
+def _nearest(sizes: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+    """The codes, indices into the ascending `known`, of the numbers nearest to `sizes`; of two that are as near the even one."""
+    between = (known[1:] + known[:-1]) / 2
+    codes = torch.bucketize(sizes, between)  # a number in the middle gets the smaller of its neighbours
+    return codes + ((codes % 2 == 1) & (sizes == between[codes.clamp(max=len(between) - 1)]))
 
 
 def e4m3() -> torch.Tensor:
@@ -96,10 +112,7 @@ def quantize_fp8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     tiny = amax < 4 * _LEAST
     scale = torch.where(tiny, 1.0, amax / 448)
     numbers = weight / _over_numbers(scale, rows, columns) * ~_over_numbers(tiny, rows, columns)
-    known = e4m3()[:127]
-    between = (known[1:] + known[:-1]) / 2
-    codes = torch.bucketize(numbers.abs(), between)  # a number in the middle gets the smaller of its neighbours
-    codes += (codes % 2 == 1) & (numbers.abs() == between[codes.clamp(max=len(between) - 1)])
+    codes = _nearest(numbers.abs(), e4m3()[:127])
     return (codes + 128 * (numbers < 0)).to(torch.uint8), scale
 
 
@@ -113,9 +126,7 @@ def e8m0() -> torch.Tensor:
     return torch.tensor([2.0 ** (code - _POWER_BIAS) for code in range(255)] + [float("nan")], dtype=torch.float64)
 
 
-# The numbers of codes of E2M1, and numbers along the sum that share a power of two.
-_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-POWER_GROUP = 32
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # the numbers of codes
 _POWER_BIAS = 127
 
 
@@ -128,27 +139,23 @@ def quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     ValueError: a weight with NaN or infinity; rows of other lengths than multiples of 32.
     """
     weight = weight.float()
-    if weight.shape[-1] % POWER_GROUP:
-        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {POWER_GROUP}")
+    if weight.shape[-1] % BLOCK:
+        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {BLOCK}")
     if not torch.isfinite(weight).all():
         raise ValueError("a weight with NaN or infinity has no codes")
-    blocks = weight.unflatten(-1, (-1, POWER_GROUP))
+    blocks = weight.unflatten(-1, (-1, BLOCK))
     amax = blocks.abs().amax(-1)
     # frexp() gives fractions from 0.5 on, and the largest number, 6, has the exponent 2
     powers = torch.where(amax > 0, torch.frexp(amax).exponent - 3 + _POWER_BIAS, 0).clamp(min=0)
     size = (blocks.abs() / e8m0()[powers.long()].unsqueeze(-1)).flatten(-2)
-    known = torch.tensor(_E2M1, dtype=torch.double)
-    between = (known[1:] + known[:-1]) / 2
-    codes = torch.bucketize(size, between)  # a number in the middle gets the smaller of its neighbours
-    codes += (codes % 2 == 1) & (size == between[codes.clamp(max=len(between) - 1)])
-    codes = (codes + 8 * ((weight < 0) & (codes > 0))).to(torch.uint8)
-    return codes[..., ::2] | codes[..., 1::2] << 4, powers.to(torch.uint8)
+    codes = _nearest(size, torch.tensor(_E2M1, dtype=torch.double))
+    return in_pairs((codes + 8 * ((weight < 0) & (codes > 0))).to(torch.uint8)), powers.to(torch.uint8)
 
 
 def dequantize_mxfp4(codes: torch.Tensor, powers: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     """The numbers of codes as quantize_mxfp4() makes them; code 8 is 0, as code 0."""
     known = torch.tensor((*_E2M1, *(0.0 - each for each in _E2M1)), dtype=torch.float64)
-    numbers = known[torch.stack((codes & 15, codes >> 4), -1).flatten(-2).long()]
+    numbers = known[_of_pairs(codes).long()]
     return (numbers.unflatten(-1, (powers.shape[-1], -1)) * e8m0()[powers.long()].unsqueeze(-1)).flatten(-2).to(dtype)
 
 

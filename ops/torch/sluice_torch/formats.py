@@ -10,6 +10,7 @@ import torch
 
 from . import codes
 from .checkpoint import Checkpoint
+from .encodings import BLOCK
 from .graphs import SQUARE
 
 # Codes of a word of 32 bits, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
@@ -89,10 +90,10 @@ def _fp8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
     name = f"{base}.weight_scale"
     if name not in checkpoint or checkpoint.type_of(name) not in _EXPONENTS:
         raise ValueError(f"{base}.weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents")
-    if columns % 32:
-        raise ValueError(f"{base}.weight has rows of {columns}, expected a multiple of the 32 of a block of MXFP8")
-    exponents = _part(checkpoint, name, (rows, columns // 32))
-    powers = codes.e8m0()[exponents.long()].float().repeat_interleave(32, 1)
+    if columns % BLOCK:
+        raise ValueError(f"{base}.weight has rows of {columns}, expected a multiple of the {BLOCK} of a block of MXFP8")
+    exponents = _part(checkpoint, name, (rows, columns // BLOCK))
+    powers = codes.e8m0()[exponents.long()].float().repeat_interleave(BLOCK, 1)
     return Matrix(f"{base}.weight", codes.e4m3()[weight.long()] * powers)
 
 
@@ -101,9 +102,9 @@ def _mxfp4(checkpoint: Checkpoint, base: str) -> Matrix:
     name = f"{base}.weight_packed"
     pairs = _matrix(checkpoint, name, ("U8",))
     rows, columns = pairs.shape[0], 2 * pairs.shape[1]
-    if columns % codes.POWER_GROUP:
-        raise ValueError(f"{name} has rows of {columns}, expected a multiple of the {codes.POWER_GROUP} of a block of MXFP4")
-    scale = _part(checkpoint, f"{base}.weight_scale", (rows, columns // codes.POWER_GROUP), _EXPONENTS)
+    if columns % BLOCK:
+        raise ValueError(f"{name} has rows of {columns}, expected a multiple of the {BLOCK} of a block of MXFP4")
+    scale = _part(checkpoint, f"{base}.weight_scale", (rows, columns // BLOCK), _EXPONENTS)
     return Matrix(name, pairs=pairs, scale=scale)
 
 

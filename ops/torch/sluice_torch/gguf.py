@@ -17,6 +17,7 @@ import struct
 
 import torch
 
+from .codes import in_pairs
 from .formats import Matrix
 from .writes import write
 
@@ -161,15 +162,11 @@ def _q8_0(name: str, blocks: torch.Tensor) -> Matrix:
 
 
 def _q4_0(name: str, blocks: torch.Tensor) -> Matrix:
-    made = blocks[..., 2:]
-    numbers = torch.cat((made & 15, made >> 4), -1)
-    return Matrix(name, pairs=_pairs(numbers), scale=_halves(blocks[..., :2]).squeeze(-1))
+    return Matrix(name, pairs=_pairs(_split(blocks[..., 2:])), scale=_halves(blocks[..., :2]).squeeze(-1))
 
 
 def _mxfp4(name: str, blocks: torch.Tensor) -> Matrix:
-    made = blocks[..., 1:]
-    numbers = torch.cat((made & 15, made >> 4), -1)
-    return Matrix(name, pairs=_pairs(numbers), scale=blocks[..., 0].contiguous())
+    return Matrix(name, pairs=_pairs(_split(blocks[..., 1:])), scale=blocks[..., 0].contiguous())
 
 
 def _q4_k(name: str, blocks: torch.Tensor) -> Matrix:
@@ -186,7 +183,11 @@ def _halves(two_bytes: torch.Tensor) -> torch.Tensor:
     return two_bytes.contiguous().view(torch.float16)
 
 
+def _split(bytes_of_block: torch.Tensor) -> torch.Tensor:
+    """The codes of the lower halves, then those of the upper ones."""
+    return torch.cat((bytes_of_block & 15, bytes_of_block >> 4), -1)
+
+
 def _pairs(numbers: torch.Tensor) -> torch.Tensor:
     """[out, blocks, numbers of a block] codes -> [out, in / 2], two per byte."""
-    flat = numbers.flatten(1)
-    return flat[:, ::2] | flat[:, 1::2] << 4
+    return in_pairs(numbers.flatten(1))

@@ -181,6 +181,27 @@ Matrix<uint8_t> randomE4m3(Random& random, int64_t rows, int64_t cols) {
 float numberOf(int8_t code) { return code; }
 float numberOf(uint8_t code) { return fromE4m3(code); }
 
+// By every implementation, `args` with the codes and scales give the bits that they give with the numbers.
+void checkLikeDecoded(GmmArgs args, const Bf16Matrix& decoded, const Operand& codes,
+                      const BlockScales& scales) {
+  for (const Implementation& by : implementations()) {
+    INFO(by.name << " rows " << args.rows << " n " << args.n << " k " << args.k
+                 << (args.transposeB ? " transposed" : "") << " blocks of " << scales.rows << " x "
+                 << scales.columns << " from column " << scales.firstColumn);
+    Bf16Matrix want(args.rows, args.n, args.n + 3, kBf16Canary, true), c = want;
+    args.b = {decoded.data(), decoded.ld()};
+    args.scaleB = {};
+    args.c = {want.data(), want.ld()};
+    run(by, args, false);
+    args.b = codes;
+    args.scaleB = scales;
+    args.c = {c.data(), c.ld()};
+    run(by, args, false);
+    CHECK(c.sameBits(want));
+    CHECK(c.gapsAreUntouched());
+  }
+}
+
 // Blocks have blockRows x blockColumns elements of the weight as it lies, from (2, 3) of that matrix on.
 template <class Code>
 void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
@@ -202,31 +223,18 @@ void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_
           toBFloat16(numberOf(b.at(i, j)) *
                      scale[static_cast<size_t>((i + 2) / blockRows * across + (j + 3) / blockColumns)]);
   const std::vector<BFloat16> bias = randomBias(random, s.n);
-  GmmArgs args{.a = {a.data(), a.ld()},
-               .b = {decoded.data(), decoded.ld()},
-               .c = {},
-               .rows = s.rows,
-               .n = s.n,
-               .k = s.k,
-               .transposeB = transposed,
-               .scratch = nullptr,
-               .alpha = 0.75F,
-               .bias = bias.data()};
-  for (const Implementation& by : implementations()) {
-    INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << (transposed ? " transposed" : "")
-                 << " blocks of " << blockRows << " x " << blockColumns);
-    Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true), c = want;
-    args.b = {decoded.data(), decoded.ld()};
-    args.scaleB = {};
-    args.c = {want.data(), want.ld()};
-    run(by, args, false);
-    args.b = {b.data(), b.ld(), kIsFloat ? DType::kF8_E4M3 : DType::kI8};
-    args.scaleB = {scale.data(), across, blockRows, blockColumns, 2, 3};
-    args.c = {c.data(), c.ld()};
-    run(by, args, false);
-    CHECK(c.sameBits(want));
-    CHECK(c.gapsAreUntouched());
-  }
+  const GmmArgs args{.a = {a.data(), a.ld()},
+                     .b = {decoded.data(), decoded.ld()},
+                     .c = {},
+                     .rows = s.rows,
+                     .n = s.n,
+                     .k = s.k,
+                     .transposeB = transposed,
+                     .scratch = nullptr,
+                     .alpha = 0.75F,
+                     .bias = bias.data()};
+  checkLikeDecoded(args, decoded, {b.data(), b.ld(), kIsFloat ? DType::kF8_E4M3 : DType::kI8},
+                   {scale.data(), across, blockRows, blockColumns, 2, 3});
 }
 
 TEST_CASE("products with codes have the bits of those with the decoded weight, for any blocks of scales") {
@@ -246,8 +254,8 @@ TEST_CASE("products with codes of E4M3 have the bits of those with the decoded w
         checkDecoded<uint8_t>(random, s, transposed, rows, columns);
 }
 
-// Of codes of 4 bits and powers of blocks, from (2, column) of their matrix on. Few powers have
-// exponents at an end, or are NaN.
+// The codes of 4 bits and powers of blocks begin at (2, column) of their matrix. Few powers have exponents at
+// an end, or are NaN.
 void checkE2m1(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
                int32_t blockColumns, int32_t column) {
   const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
@@ -272,34 +280,21 @@ void checkE2m1(Random& random, const ProductShape& s, bool transposed, int32_t b
       decoded.at(i, j) = power == 0xff ? BFloat16{0x7fc0} : toBFloat16(static_cast<float>(number));
       if (code % 8 == 0 && power != 0xff) decoded.at(i, j) = {0};
     }
-  GmmArgs args{.a = {a.data(), a.ld()},
-               .b = {},
-               .c = {},
-               .rows = s.rows,
-               .n = s.n,
-               .k = s.k,
-               .transposeB = transposed,
-               .scratch = nullptr};
-  for (const Implementation& by : implementations()) {
-    INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << (transposed ? " transposed" : "")
-                 << " blocks of " << blockRows << " x " << blockColumns << " from column " << column);
-    Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true), c = want;
-    args.b = {decoded.data(), decoded.ld()};
-    args.scaleB = {};
-    args.c = {want.data(), want.ld()};
-    run(by, args, false);
-    args.b = {b.data(), 2 * b.ld(), DType::kU8};
-    args.scaleB = {.ld = across,
-                   .rows = blockRows,
-                   .columns = blockColumns,
-                   .firstRow = 2,
-                   .firstColumn = column,
-                   .powers = powers.data()};
-    args.c = {c.data(), c.ld()};
-    run(by, args, false);
-    CHECK(c.sameBits(want));
-    CHECK(c.gapsAreUntouched());
-  }
+  const GmmArgs args{.a = {a.data(), a.ld()},
+                     .b = {},
+                     .c = {},
+                     .rows = s.rows,
+                     .n = s.n,
+                     .k = s.k,
+                     .transposeB = transposed,
+                     .scratch = nullptr};
+  checkLikeDecoded(args, decoded, {b.data(), 2 * b.ld(), DType::kU8},
+                   {.ld = across,
+                    .rows = blockRows,
+                    .columns = blockColumns,
+                    .firstRow = 2,
+                    .firstColumn = column,
+                    .powers = powers.data()});
 }
 
 TEST_CASE("products with codes of E2M1 have the bits of those with the decoded weight") {
