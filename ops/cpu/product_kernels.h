@@ -123,7 +123,7 @@ void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
   if constexpr (requires { typename FewUnit::template FewCodes<B>; }) {
     using Few = typename FewUnit::template FewCodes<B>;
-    if (args.rows > 0 && args.rows <= Few::kMostRows) {
+    if (args.rows > 0 && args.rows <= Few::kMaxRows && args.k > 0) {
       const GmmArgs given = args.rowsA ? withGathered<Unit, FewUnit>(args) : args;
       return Few::multiply(DecodedSource<FewUnit, FewPack, B>{{given}}, given.rows, given.n, given.k,
                            static_cast<float*>(given.scratch));
