@@ -168,7 +168,7 @@ void declare(CLI::App& app, Arguments& a) {
          "int4:g64,rows=int8; codes of weights have a backward that gives dx only; the peak is that of the "
          "unit that multiplies")
       ->type_name("ENCODINGS");
-  app.add_option("--isa", a.isa, "kernels: portable, avx2, avx512 or amx (default: the best)")
+  app.add_option("--isa", a.isa, "kernels: portable, avx2, avxvnni, avx512 or amx (default: the best)")
       ->type_name("ISA");
   app.add_option("--weights", a.weights,
                  "ordinary (default): may change in each step; constant: packed before anything is measured")

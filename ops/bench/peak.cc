@@ -7,6 +7,7 @@ double runPeak(Isa isa, int64_t loops) {
     case Isa::kPortable:
       return runPortablePeak(loops);
     case Isa::kAvx2:
+    case Isa::kAvxVnni:
       return runAvx2FmaPeak(loops);
     case Isa::kAvx512Bf16:
       return runAvx512DotPeak(loops);
@@ -21,6 +22,7 @@ double runCodesPeak(Isa isa, int64_t loops) {
     case Isa::kPortable:
       return runPortablePeak(loops);  // codes are multiplied in fp32
     case Isa::kAvx2:
+    case Isa::kAvxVnni:
       return runAvx2CodesPeak(loops);
     case Isa::kAvx512Bf16:
       return runAvx512CodesPeak(loops);

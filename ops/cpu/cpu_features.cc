@@ -38,15 +38,16 @@ CpuFeatures detect() {
   CpuFeatures cpu;
   uint32_t a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return cpu;
-  const bool fma = hasBit(c, 12), osxsave = hasBit(c, 27), avx = hasBit(c, 28);
+  const bool fma = hasBit(c, 12), osxsave = hasBit(c, 27), avx = hasBit(c, 28), f16c = hasBit(c, 29);
   if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cpu;
   const uint64_t saved = savedState();
-  cpu.avx2 = fma && hasBit(b, 5) && (saved & kYmmState) == kYmmState;
+  cpu.avx2 = fma && f16c && hasBit(b, 5) && (saved & kYmmState) == kYmmState;
   const bool avx512 = hasBit(b, 16) && hasBit(b, 17) && hasBit(b, 30) && hasBit(b, 31) && hasBit(c, 11);
   const bool amx = hasBit(d, 22) && hasBit(d, 24) && hasBit(d, 25);
-  if (!cpu.avx2 || !avx512 || (saved & kZmmState) != kZmmState) return cpu;
-  if (a < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !hasBit(a, 5)) return cpu;
-  cpu.avx512Bf16 = true;
+  if (!cpu.avx2 || a < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d)) return cpu;
+  cpu.avxVnni = hasBit(a, 4);
+  cpu.avx512Bf16 = avx512 && hasBit(a, 5) && (saved & kZmmState) == kZmmState;
+  if (!cpu.avx512Bf16) return cpu;
   cpu.amx = amx && (saved & kTileState) == kTileState && requestTilePermission();
   return cpu;
 }

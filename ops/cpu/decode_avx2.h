@@ -45,11 +45,8 @@ SLUICE_UNROLLED inline __m256i roundedUpperHalves(__m256 x) {
   return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
 }
 
-// Their bits, and the numbers themselves.
+// Their bits.
 SLUICE_UNROLLED inline __m256i roundedBits(__m256 x) { return _mm256_srli_epi32(roundedUpperHalves(x), 16); }
-SLUICE_UNROLLED inline __m256 roundedNumbers(__m256 x) {
-  return _mm256_castsi256_ps(_mm256_and_si256(roundedUpperHalves(x), _mm256_set1_epi32(-65536)));
-}
 
 // The bits of any numbers; a NaN is a quiet one.
 SLUICE_UNROLLED inline __m256i roundedBitsOrNan(__m256 x) {

@@ -1,5 +1,8 @@
-// The AVX2 unit of codes in groups (groups.h), by vpmaddubsw, which multiplies unsigned bytes by signed ones
-// and adds pairs of products as 16 bits. Sums are scaled as they leave the registers.
+// The AVX2 units of codes in groups (groups.h). Sums are scaled as they leave the registers.
+//
+// BlockSums adds up the products of a block for 8 columns. Its members: begin(sum, column, row) makes sum the
+// products of the bytes of column, which are unsigned, with the bytes of row, which are signed; add(sum,
+// column, row) adds these products; words(sum) returns the sums in 32 bits.
 //
 // A packed: [rows][kAStride], the codes of the sum in order, then the sums of groups.h. B packed: [k /
 // 4][kNr] of four codes, a byte each; in the form that lasts, columns j and 8 + j share bytes. Internal
@@ -18,7 +21,19 @@
 namespace sluice::ops {
 namespace {
 
-struct UnitAvx2Groups {
+// vpmaddubsw adds pairs of products as 16 bits.
+struct GroupSumsAvx2 {
+  SLUICE_UNROLLED static void begin(__m256i& sum, __m256i column, __m256i row) {
+    sum = _mm256_maddubs_epi16(column, row);
+  }
+  SLUICE_UNROLLED static void add(__m256i& sum, __m256i column, __m256i row) {
+    add16(sum, _mm256_maddubs_epi16(column, row));
+  }
+  SLUICE_UNROLLED static __m256i words(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+};
+
+template <class BlockSums>
+struct GroupsAvx2 {
   using Element = int8_t;
   static constexpr int32_t kMr = 6;
   static constexpr int32_t kNr = 16;
@@ -27,6 +42,7 @@ struct UnitAvx2Groups {
   static constexpr int32_t kSumsAt = kKPart;
   static constexpr int32_t kAStride = kKPart + kKPart / 8;  // a sum of 4 bytes per 32 codes
   static constexpr int32_t kKUnit = 4;
+  static constexpr bool kShiftsCodes = false;
   static constexpr int32_t kFetchEvery = 32;
 
   // So few rows read panels in the order of memory (sumOfBlock).
@@ -60,9 +76,6 @@ struct UnitAvx2Groups {
     return _mm256_set1_epi32(word);
   }
 
-  // The sums of 8 columns, of two sums of 16 bits each.
-  SLUICE_UNROLLED static __m256i wordsOf(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
-
   // Four elements of the sum; the first ones of a block begin the sums.
   template <int kRows, bool kPacked, bool kFirst>
   SLUICE_UNROLLED static void step(const int8_t* a, const int8_t* b, __m256i (&sum)[kRows][2]) {
@@ -77,11 +90,10 @@ struct UnitAvx2Groups {
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       const __m256i row = wordAt(a + i.value * kAStride);
       unroll<2>([&](auto v) SLUICE_UNROLLED {
-        const __m256i pairs = _mm256_maddubs_epi16(column[v.value], row);
         if constexpr (kFirst)
-          sum[i.value][v.value] = pairs;
+          BlockSums::begin(sum[i.value][v.value], column[v.value], row);
         else
-          add16(sum[i.value][v.value], pairs);
+          BlockSums::add(sum[i.value][v.value], column[v.value], row);
       });
     });
   }
@@ -149,7 +161,7 @@ struct UnitAvx2Groups {
       __m256i sum[kRows][2];
       multiplyWhole<kRows, kPacked>(a, b, sum);
       addStretch<kRows, kHasZeros>([&](auto i, auto v)
-                                       SLUICE_UNROLLED { return wordsOf(sum[i.value][v.value]); },
+                                       SLUICE_UNROLLED { return BlockSums::words(sum[i.value][v.value]); },
                                    sumsOfA, scales, tile);
       scales += (kHasZeros ? 2 : 1) * kNr;
       sumsOfA += sizeof(int32_t);
@@ -172,8 +184,9 @@ struct UnitAvx2Groups {
         else
           multiplyPart<kRows, kPacked>(a, b, length - at, sum);
         unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-          unroll<2>([&](auto v)
-                        SLUICE_UNROLLED { add32(totals[i.value][v.value], wordsOf(sum[i.value][v.value])); });
+          unroll<2>([&](auto v) SLUICE_UNROLLED {
+            add32(totals[i.value][v.value], BlockSums::words(sum[i.value][v.value]));
+          });
         });
       }
       const auto totalAt = [&](auto i, auto v) SLUICE_UNROLLED { return totals[i.value][v.value]; };
@@ -184,6 +197,8 @@ struct UnitAvx2Groups {
     }
   }
 };
+
+using UnitAvx2Groups = GroupsAvx2<GroupSumsAvx2>;
 
 }  // namespace
 }  // namespace sluice::ops

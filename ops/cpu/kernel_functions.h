@@ -1,13 +1,19 @@
 // The kernels of each instruction set by name, for the tables of select.cc and for tests.
 //
-// A namespace has only the kernels that are compiled for it: the AVX-512 and AMX sets take the others from
-// the sets before them. Only tests link amx_emulated, the source of amx on a software tile unit, and
-// avx512_other_width (halves_avx512.h).
+// A namespace has only the kernels that are compiled for it: the AVX-VNNI, AVX-512 and AMX sets take the
+// others from the sets before them. Only tests link amx_emulated, the source of amx on a software tile unit,
+// avxvnni_emulated (unit_avxvnni_codes.h) and avx512_other_width (halves_avx512.h).
 #pragma once
+
+#include <span>
+#include <vector>
 
 #include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
+
+// Returns the products of `base`, where one of `others` replaces the product of the same types.
+std::vector<GmmKernels> replaceProducts(std::span<const GmmKernels> base, std::span<const GmmKernels> others);
 
 namespace portable {
 extern const ProductKernels products;
@@ -41,6 +47,14 @@ void rowDot(const RowDotArgs& args);
 void quantize(const QuantizeArgs& args);
 void encode(const EncodeArgs& args);
 }  // namespace avx2
+
+namespace avxvnni {
+extern const GmmKernels codeProducts[2];
+}  // namespace avxvnni
+
+namespace avxvnni_emulated {
+extern const GmmKernels codeProducts[2];
+}  // namespace avxvnni_emulated
 
 namespace avx512 {
 extern const ProductKernels products;

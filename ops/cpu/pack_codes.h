@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/shifted_codes.h"
 #include "ops/cpu/square.h"
 
 namespace sluice::ops {
@@ -23,11 +24,7 @@ struct PackCodes {
     for (int32_t i = 0; i < rows; ++i, src += ld, dst += Unit::kAStride) {
       __builtin_memcpy(dst, src, static_cast<size_t>(k));
       for (int32_t j = k; j < padded(k); ++j) dst[j] = 0;
-      if constexpr (Unit::kShiftsCodes) {
-        int32_t sum = 0;
-        for (int32_t j = 0; j < k; ++j) sum += src[j];
-        __builtin_memcpy(dst + Unit::kKc, &sum, sizeof sum);
-      }
+      if constexpr (Unit::kShiftsCodes) keepSum<Unit>(src, k, dst);
     }
   }
 
@@ -74,13 +71,12 @@ struct PackCodes {
   static int32_t padded(int32_t k) { return static_cast<int32_t>(roundUp(k, Unit::kKUnit)); }
 
   static void shift(Element* codes, int32_t count) {
-    for (int32_t i = 0; i < count; ++i) codes[i] = static_cast<Element>(codes[i] ^ -128);
+    for (int32_t i = 0; i < count; ++i) codes[i] = static_cast<Element>(codes[i] ^ kFlip<Unit>);
   }
 
   static void interleave(const int8_t* const (&row)[4], Element* __restrict dst) {
-    constexpr int32_t kFlip = Unit::kShiftsCodes ? -128 : 0;
     for (int32_t j = 0; j < Unit::kNr; ++j)
-      for (int32_t h = 0; h < 4; ++h) dst[4 * j + h] = static_cast<Element>(row[h][j] ^ kFlip);
+      for (int32_t h = 0; h < 4; ++h) dst[4 * j + h] = static_cast<Element>(row[h][j] ^ kFlip<Unit>);
   }
 };
 

@@ -1,15 +1,17 @@
 // Packing for the AVX2 units of codes, which multiply words of kKUnit codes: two as 16 bits, or four bytes.
 //
 // A packed: [rows][kAStride], the codes of the sum in order, each widened to an Element. B packed:
-// [k / kKUnit][kNr] words of codes of 8 bits. Both are padded with zeros to whole words; a panel of columns
-// is written by squares of kSquareCodes elements. Nothing is prefetched: products of codes have no path for
-// few rows. Internal linkage: see blocked_product.h.
+// [k / kKUnit][kNr] words of codes of 8 bits. If Unit::kShiftsCodes, both are as in shifted_codes.h. A is
+// padded with zeros to whole words, so the pads of b do not count; a panel of columns is written by squares
+// of kSquareCodes elements. Nothing is prefetched: products of codes have no path for few rows. Internal
+// linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/pairs_avx2.h"
+#include "ops/cpu/shifted_codes.h"
 
 namespace sluice::ops {
 namespace {
@@ -22,6 +24,7 @@ struct PackCodesAvx2 {
     for (int32_t i = 0; i < rows; ++i, src += ld, dst += Unit::kAStride) {
       for (int32_t j = 0; j < k; ++j) dst[j] = static_cast<Element>(src[j]);
       for (int32_t j = k; j % kWord != 0; ++j) dst[j] = 0;
+      if constexpr (Unit::kShiftsCodes) keepSum<Unit>(src, k, dst);
     }
   }
 
@@ -64,7 +67,7 @@ struct PackCodesAvx2 {
   static constexpr int32_t kWord = Unit::kKUnit;
   static constexpr int32_t kSquareColumns = 8;
   static constexpr int32_t kSquareCodes = 8 * kWord;
-  static_assert((kWord == 2 || kWord == 4) && kNr % kSquareColumns == 0);
+  static_assert((kWord == 4 || (kWord == 2 && !Unit::kShiftsCodes)) && kNr % kSquareColumns == 0);
 
   static void transposeSquare(const int8_t* from, int64_t ld, int8_t* to) {
     if constexpr (kWord == 2) {
@@ -72,7 +75,8 @@ struct PackCodesAvx2 {
     } else {
       __m256i words[8];
       for (int32_t i = 0; i < 8; ++i)
-        words[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i * ld));
+        words[i] = _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i * ld)),
+                                    _mm256_set1_epi8(kFlip<Unit>));
       transposePairs(words);
       for (int32_t i = 0; i < 8; ++i)
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kWord * kNr), words[i]);
@@ -82,7 +86,10 @@ struct PackCodesAvx2 {
   // The words of 16 columns.
   static void interleave(const int8_t* const (&row)[kWord], int8_t* dst) {
     static_assert(kNr == 16);
-    const auto codes = [&](int32_t h) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row[h])); };
+    const auto codes = [&](int32_t h) {
+      return _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row[h])),
+                           _mm_set1_epi8(kFlip<Unit>));
+    };
     const auto store = [&](int32_t at, __m128i words) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(dst) + at, words);
     };

@@ -7,7 +7,9 @@
 // The members of a Dot: Element, optionally PanelElement, Sum, kKc, kAStride and kKUnit of the unit (a word
 // of 4 bytes of a has kKUnit elements), optionally kInterleavesA; Vector, of 8 sums; Column, 8 columns of so
 // many elements of a panel; loadColumns(b, columns): those at b; broadcast(a): the word at a in each element;
-// add(sum, column, row): sum += the products of column with row. Internal linkage: see blocked_product.h.
+// add(sum, column, row): sum += the products of column with row; optionally start(a, words, sum), which
+// changes a sum of the row a before the `words` words of that row are multiplied. Internal linkage: see
+// blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -132,6 +134,12 @@ struct PanelsAvx2 : Dot {
                                        AnyAhead& ahead) {
     Vector sum[kRows][kVectors];
     load(tile, _mm256_set1_epi32(first ? 0 : -1), sum);
+    if constexpr (requires { Dot::start; })
+      unroll<kRows>([&](auto i) SLUICE_UNROLLED {
+        unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
+          Dot::start(a + i.value * kNextRow, words, sum[i.value][v.value]);
+        });
+      });
     addWords(a, b, words, tile, ahead, sum);
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {
       unroll<kVectors>([&](auto v) SLUICE_UNROLLED {

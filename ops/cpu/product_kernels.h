@@ -208,6 +208,15 @@ constexpr ProductTypes kWeightGradTypes[] = {
     {DType::kF8_E4M3, DType::kBF16, DType::kF32}, {DType::kF8_E4M3, DType::kBF16, DType::kBF16},
     {DType::kBF16, DType::kF8_E4M3, DType::kF32}, {DType::kBF16, DType::kF8_E4M3, DType::kBF16}};
 
+template <class Unit, class Pack>
+constexpr GmmKernels kCodesGmm = {kCodesProduct, partByPart<codesGmmBy<Unit, Pack>>,
+                                  packWeightBy<Unit, Pack, int8_t>, blockedScratchBytesBy<Unit>,
+                                  packedBytesBy<Unit>};
+template <class Unit, class Pack>
+constexpr GmmKernels kGroupsGmm = {kGroupsProduct, partByPart<groupsGmmBy<Unit, Pack>>,
+                                   packGroupsBy<Unit, Pack>, blockedScratchBytesBy<UnitGroups<Unit>>,
+                                   groupsPackedBytesBy<Unit>};
+
 // By (Unit, Pack) of bf16, of codes, of codes in groups (groups.h), and of gradients and few rows of bf16.
 template <class Unit, class Pack, class CodesUnit, class CodesPack, class GroupsUnit, class GroupsPack,
           class NarrowUnit = Unit, class NarrowPack = Pack>
@@ -223,11 +232,8 @@ struct ProductsBy {
        gmmScratchBytesBy<Unit, NarrowUnit>, notPacked},
       {kDecodedFloatsProduct, partByPart<decodedGmmBy<Unit, Pack, NarrowUnit, NarrowPack, uint8_t>>, nullptr,
        gmmScratchBytesBy<Unit, NarrowUnit>, notPacked},
-      {kCodesProduct, partByPart<codesGmmBy<CodesUnit, CodesPack>>,
-       packWeightBy<CodesUnit, CodesPack, int8_t>, blockedScratchBytesBy<CodesUnit>,
-       packedBytesBy<CodesUnit>},
-      {kGroupsProduct, partByPart<groupsGmmBy<GroupsUnit, GroupsPack>>, packGroupsBy<GroupsUnit, GroupsPack>,
-       blockedScratchBytesBy<UnitGroups<GroupsUnit>>, groupsPackedBytesBy<GroupsUnit>}};
+      kCodesGmm<CodesUnit, CodesPack>,
+      kGroupsGmm<GroupsUnit, GroupsPack>};
   static constexpr ProductKernels kAll = {kGmms,
                                           kWeightGradTypes,
                                           weightGradBy<NarrowUnit, NarrowPack>,

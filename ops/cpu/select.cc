@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "ops/cpu/cpu_features.h"
 #include "ops/cpu/kernel_functions.h"
@@ -13,7 +15,7 @@
 namespace sluice::ops {
 namespace {
 
-constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Bf16, Isa::kAmx};
+constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Bf16, Isa::kAmx};
 
 const KernelSet* tableOf(Isa isa) {
   static const KernelSet kPortable{
@@ -28,6 +30,14 @@ const KernelSet* tableOf(Isa isa) {
                                avx2::scale,          avx2::scaleF32,       avx2::columnSum,
                                avx2::rowDot,         avx2::quantize,       portable::amax,
                                avx2::encode};
+  static const KernelSet kAvxVnni = [] {
+    // A KernelSet is never destroyed, so its table is not destroyed either.
+    static const auto& gmms = *new auto(replaceProducts(avx2::products.gmms, avxvnni::codeProducts));
+    KernelSet set = kAvx2;
+    set.gmms = gmms;
+    set.isa = Isa::kAvxVnni;
+    return set;
+  }();
   static const KernelSet kAvx512{
       avx512::products,     Isa::kAvx512Bf16,    avx512::activation,     avx512::activationGrad,
       portable::gatherRows, avx512::weightedSum, avx512::weightedSumF32, portable::sumScalars,
@@ -39,6 +49,7 @@ const KernelSet* tableOf(Isa isa) {
       avx512::add,          avx512::scale,       avx512::scaleF32,       avx512::columnSum,
       avx512::rowDot,       avx512::quantize,    portable::amax,         avx512::encode};
   if (isa == Isa::kAvx2) return &kAvx2;
+  if (isa == Isa::kAvxVnni) return &kAvxVnni;
   if (isa == Isa::kAvx512Bf16) return &kAvx512;
   if (isa == Isa::kAmx) return &kAmx;
 #else
@@ -59,12 +70,23 @@ std::string joinNames(const Isas& isas) {
 
 }  // namespace
 
+std::vector<GmmKernels> replaceProducts(std::span<const GmmKernels> base,
+                                        std::span<const GmmKernels> others) {
+  std::vector<GmmKernels> products(base.begin(), base.end());
+  for (GmmKernels& product : products)
+    for (const GmmKernels& other : others)
+      if (other.types == product.types) product = other;
+  return products;
+}
+
 std::string_view isaName(Isa isa) {
   switch (isa) {
     case Isa::kPortable:
       return "portable";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvxVnni:
+      return "avxvnni";
     case Isa::kAvx512Bf16:
       return "avx512";
     case Isa::kAmx:
@@ -83,6 +105,7 @@ std::vector<Isa> supportedIsas() {
   const CpuFeatures& cpu = cpuFeatures();
   std::vector<Isa> isas = {Isa::kPortable};
   if (cpu.avx2) isas.push_back(Isa::kAvx2);
+  if (cpu.avxVnni) isas.push_back(Isa::kAvxVnni);
   if (cpu.avx512Bf16) isas.push_back(Isa::kAvx512Bf16);
   if (cpu.amx) isas.push_back(Isa::kAmx);
   return isas;

@@ -22,6 +22,7 @@ struct DotCodesAvx2 {
   static constexpr int32_t kKc = 512;
   static constexpr int32_t kAStride = kKc;
   static constexpr int32_t kKUnit = 2;
+  static constexpr bool kShiftsCodes = false;
 
   template <int kVectors>
   SLUICE_UNROLLED static void loadColumns(const PanelElement* b, Column (&column)[kVectors]) {
@@ -30,7 +31,7 @@ struct DotCodesAvx2 {
       column[v.value] = _mm256_cvtepi8_epi16(_mm_loadu_si128(pairs));
     });
   }
-  SLUICE_UNROLLED static __m256i broadcast(const Element* a) {
+  SLUICE_UNROLLED static __m256i broadcast(const void* a) {
     int32_t word;
     __builtin_memcpy(&word, a, 4);
     return _mm256_set1_epi32(word);

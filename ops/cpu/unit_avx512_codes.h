@@ -1,6 +1,4 @@
-// The AVX-512 unit of codes, by vpdpbusd, which multiplies unsigned bytes by signed ones. The packed b has
-// its codes plus 128; 128 times the sum of a row of a, which stands after that row, is subtracted again.
-// Internal linkage: see blocked_product.h.
+// The AVX-512 unit of codes, by vpdpbusd (shifted_codes.h). Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -8,6 +6,7 @@
 #include <cstdint>
 
 #include "ops/cpu/panels_avx512.h"
+#include "ops/cpu/shifted_codes.h"
 
 namespace sluice::ops {
 namespace {
@@ -28,9 +27,7 @@ struct DotCodesAvx512 {
 
   static Vector start(const Element* a, int32_t words, Vector before) {
     if constexpr (!kShifts) return before;
-    int32_t ofRow = 0;
-    if (words > 0) __builtin_memcpy(&ofRow, a + kKc, 4);
-    return before - 128 * ofRow;
+    return before - excessOfRow<DotCodesAvx512>(a, words);
   }
   static Vector add(Vector sum, __m512i column, __m512i row) {
     return (Vector)_mm512_dpbusd_epi32((__m512i)sum, column, row);

@@ -338,9 +338,9 @@ struct SumScalarsArgs {
   int64_t partElements;
 };
 
-enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAmx = 3 };
+enum class Isa : uint8_t { kPortable = 0, kAvx2 = 1, kAvxVnni = 2, kAvx512Bf16 = 3, kAmx = 4 };
 
-// "portable", "avx2", "avx512", "amx": the values of SLUICE_ISA.
+// "portable", "avx2", "avxvnni", "avx512", "amx": the values of SLUICE_ISA.
 std::string_view isaName(Isa isa);
 std::optional<Isa> isaFromName(std::string_view name);
 

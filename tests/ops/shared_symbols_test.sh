@@ -1,7 +1,7 @@
 #!/bin/bash
 # Kernel libraries of one instruction set define no symbol that the linker may merge with another library's.
 set -u
-for isa in avx2 avx512 amx; do
+for isa in avx2 avxvnni avx512 amx; do
   found=0
   for file in "$@"; do
     case "$file" in */lib$isa.*a) ;; *) continue ;; esac

@@ -261,7 +261,7 @@ def order_by_changes(names):
 def describe_cpu():
     with open("/proc/cpuinfo") as lines:
         info = dict(re.split(r"\s*: ?", line.rstrip(), 1) for line in lines if ":" in line)
-    units = [unit for unit in ("avx2", "avx512_bf16", "amx_bf16") if unit in info.get("flags", "").split()]
+    units = [unit for unit in ("avx2", "avx_vnni", "avx512_bf16", "amx_bf16") if unit in info.get("flags", "").split()]
     return f"{info.get('model name', 'unknown')}, {os.cpu_count()} cores, {' '.join(units) or 'no AVX2'}"
 
 

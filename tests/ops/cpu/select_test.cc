@@ -20,7 +20,7 @@ class ForcedIsa {
   ~ForcedIsa() { unsetenv("SLUICE_ISA"); }
 };
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Bf16, Isa::kAmx};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Bf16, Isa::kAmx};
 
 bool isSupported(Isa isa) {
   const std::vector<Isa> supported = supportedIsas();
@@ -74,10 +74,10 @@ TEST_CASE("a SLUICE_ISA that names nothing is an error that lists the names") {
   ForcedIsa forced("sse9");
   Expected<const KernelSet*> kernels = selectKernels();
   REQUIRE(!kernels.ok());
-  CHECK_THAT(
-      kernels.error().message,
-      Catch::StartsWith("SLUICE_ISA is 'sse9', expected one of portable, avx2, avx512, amx; this machine "
-                        "supports portable"));
+  CHECK_THAT(kernels.error().message,
+             Catch::StartsWith(
+                 "SLUICE_ISA is 'sse9', expected one of portable, avx2, avxvnni, avx512, amx; this machine "
+                 "supports portable"));
 }
 
 }  // namespace

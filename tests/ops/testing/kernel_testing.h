@@ -25,7 +25,7 @@ struct Implementation {
   bool multipliesBf16;  // a * scale of the weight gradient is rounded
 };
 
-// All sets that this machine runs, and AMX on a software tile unit.
+// All sets that this machine runs, AVX-VNNI by instructions of AVX2, and AMX on a software tile unit.
 std::vector<Implementation> implementations();
 
 // A matrix of `rows` rows, `ld` elements apart. Inputs end with their last element, so that the address

@@ -34,6 +34,7 @@ fi
 for file in runtime/workers/cores.cc tools/cli/run_ranks.cc tests/gpu/mutant_main.cc; do refuse plain $file; done
 expect plain ops/gmm/cpu_avx512.cc -mavx512bf16
 expect plain ops/gmm/cpu_amx.cc -mavx512bf16
+expect plain ops/gmm/cpu_avxvnni.cc -mavxvnni
 expect plain ops/gmm/cpu_avx2.cc "-ffp-contract=off .*-mavx2 "
 expect plain ops/scale/cpu_portable.cc -ffp-contract=off
 if grep -- "-mavx" plain.calls | grep -vq "/cpu_a[vm]x"; then fail "another file than a kernel's has options of an instruction set"; fi
