@@ -134,6 +134,7 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
 //   ResultTile of a whole tile
 //   optionally kRearrangesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
 //   strideB() apart (columns if it liesTransposed()), of `length()` elements of the sum in all
+//   optionally packWide(col, cols, k0, k, dst), instead of packB(): a panel that is wide already
 // and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
 
 template <class Unit>
@@ -263,6 +264,10 @@ constexpr bool kPacksAhead = requires {
   Source::kRearrangesOnly;
 };
 
+template <class Unit, class Source>
+constexpr bool kPacksWide =
+    requires(const Source& source, typename Unit::Element* wide) { source.packWide(0, 0, 0, 0, wide); };
+
 // Whether so few groups of rows use a panel that was packed before that the hardware prefetches it best.
 template <class Unit>
 bool streams(const Unit& unit, int32_t groups) {
@@ -364,8 +369,6 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
       end = at + length;
       const PanelPart here = {col, block.k0 + at}, after = partAfter<Unit>(block, col, end);
       const auto* const ready = source.readyB(col, here.k0);
-      if (ready == nullptr && room.packed != here && length > 0)
-        source.packB(col, cols, here.k0, length, room.now, nullptr);
       const auto partWith = [&]<class B>(const B* b) -> PartOfBlock<Unit, B> {
         return {col,
                 cols,
@@ -377,6 +380,20 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
                 tileStride,
                 toResult && block.last && end >= k};
       };
+      const auto fetchB = [&](Ahead& ahead) {
+        ahead.b.become([&] { return source.linesB(after.col, after.k0); });
+        ahead.b.spreadOver(calls);
+        if (groups == 1) ahead.b.areUsedOnce();
+      };
+      if constexpr (kPacksWide<Unit, Source>) {
+        Ahead ahead;
+        if (after != PanelPart()) fetchB(ahead);
+        if (length > 0) source.packWide(col, cols, here.k0, length, wide);
+        multiplyPart(unit, source, block, partWith(static_cast<const Element*>(wide)), ahead);
+        continue;
+      } else if (ready == nullptr && room.packed != here && length > 0) {
+        source.packB(col, cols, here.k0, length, room.now, nullptr);
+      }
       const auto part = partWith(ready == nullptr ? room.now : ready);
       if constexpr (kPacksAhead<Unit, Source>) {
         const int32_t next = smaller(Unit::kKPart, source.length() - after.k0);
@@ -398,11 +415,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
           continue;
         }
       Ahead ahead;
-      if (after != PanelPart() && (ready == nullptr || !streams(unit, groups))) {
-        ahead.b.become([&] { return source.linesB(after.col, after.k0); });
-        ahead.b.spreadOver(calls);
-        if (groups == 1) ahead.b.areUsedOnce();
-      }
+      if (after != PanelPart() && (ready == nullptr || !streams(unit, groups))) fetchB(ahead);
       room.packed = {};
       if constexpr (kWidens<Unit>)
         if (groups >= Unit::kGroupsToWiden) {

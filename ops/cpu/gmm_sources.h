@@ -198,6 +198,16 @@ struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   }
 };
 
+// b has codes, which the Unit decodes to panels that are wide already.
+template <class Unit, class Pack, class B>
+struct WideDecodedSource : DecodedSource<Unit, Pack, B> {
+  using Codes = typename Unit::template CodePanels<B>;
+  static_assert(Codes::kColumns == Unit::kNr && Unit::kKPart % Codes::kLine == 0);
+  void packWide(int32_t col, int32_t cols, int32_t k0, int32_t k, typename Unit::Element* to) const {
+    Codes(this->args).decode(*this, col, cols, k0, k, to);
+  }
+};
+
 // Both factors are rounded as they are packed; but a may have codes (uint8_t), which are decoded.
 template <class Unit, class Pack, class A = BFloat16>
 struct RoundedSource : GmmSource<Unit, Pack, A, BFloat16> {

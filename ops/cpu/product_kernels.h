@@ -41,7 +41,8 @@ inline size_t larger(size_t x, size_t y) { return x > y ? x : y; }
 template <class Unit, class FewUnit = Unit>
 size_t ungatheredScratchBytesBy(int32_t n, int32_t k) {
   const size_t few = larger(FewRowsLayout<Unit>::bytes(n, k), FewRowsLayout<FewUnit>::bytes(n, k));
-  return larger(larger(blockedScratchBytesBy<Unit>(n, k), few), transposedScratchBytes<Unit>(k));
+  const size_t blocked = larger(blockedScratchBytesBy<Unit>(n, k), blockedScratchBytesBy<FewUnit>(n, k));
+  return larger(larger(blocked, few), transposedScratchBytes<Unit>(k));
 }
 
 // Whether the product may be one of few_rows.h.
@@ -117,19 +118,22 @@ void roundedCodesGmmBy(const GmmArgs& args) {
   packedProduct<Unit>(RoundedSource<Unit, Pack, uint8_t>{{scaled}}, scaled);
 }
 
-// FewUnit may multiply few rows by codes that are not packed.
+// A FewUnit that has CodePanels multiplies by these, and few rows by its FewCodes.
 template <class Unit, class Pack, class FewUnit, class FewPack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  if constexpr (requires { typename FewUnit::template FewCodes<B>; }) {
+  if constexpr (requires { typename FewUnit::template CodePanels<B>; }) {
     using Few = typename FewUnit::template FewCodes<B>;
-    if (args.rows > 0 && args.rows <= Few::kMaxRows && args.k > 0) {
-      const GmmArgs given = args.rowsA ? withGathered<Unit, FewUnit>(args) : args;
-      return Few::multiply(DecodedSource<FewUnit, FewPack, B>{{given}}, given.rows, given.n, given.k,
-                           static_cast<float*>(given.scratch));
-    }
+    if (args.rows > Few::kMaxRows || args.k == 0)
+      return blockedProduct<FewUnit>(WideDecodedSource<FewUnit, FewPack, B>{{{args}}}, args.rows, args.n,
+                                     args.k, args.scratch);
+    const GmmArgs given = args.rowsA ? withGathered<Unit, FewUnit>(args) : args;
+    if (args.rows > 0)
+      Few::multiply(DecodedSource<FewUnit, FewPack, B>{{given}}, given.rows, given.n, given.k,
+                    static_cast<float*>(given.scratch));
+  } else {
+    packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args);
   }
-  packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args);
 }
 
 template <class Unit, class Pack>

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ops/cpu/blocked_product.h"
+#include "ops/cpu/code_panels_avx2.h"
 #include "ops/cpu/columns_avx2.h"
 #include "ops/cpu/few_codes_avx2.h"
 #include "ops/cpu/pairs_avx2.h"
@@ -70,6 +71,8 @@ struct NarrowUnitAvx2 : WideningAvx2<6, 2, 64> {
   using Square = SquareAvx2;
   template <class B>
   using FewCodes = FewCodesAvx2<NarrowUnitAvx2, B>;
+  template <class B>
+  using CodePanels = CodePanelsAvx2<B>;
   static constexpr int32_t kFewKc = 64;
 
   // Rows that begin a multiple of 4 KiB apart share a set of the first cache level, which has room for 8. One

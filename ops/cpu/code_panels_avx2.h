@@ -1,0 +1,308 @@
+// Panels of 16 columns of a weight that has codes, AVX2 form: their scales, their codes in the order of a
+// panel, and their numbers. Internal linkage: see blocked_product.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "ops/cpu/decode.h"
+#include "ops/cpu/nibbles.h"
+#include "ops/cpu/numbers_avx2.h"
+#include "ops/cpu/pairs_avx2.h"
+#include "ops/cpu/result_rows.h"
+#include "ops/cpu/unroll.h"
+#include "runtime/abi/kernels.h"
+
+namespace sluice::ops {
+namespace {
+
+// In each half of the vectors: x[j], byte i = x[i], byte j.
+SLUICE_UNROLLED inline void transposeBytes(__m256i (&x)[16]) {
+  __m256i y[16];
+  // each of four times, pairs of rows that are 8 apart are interleaved
+  const auto interleave = [](const __m256i(&from)[16], __m256i(&to)[16]) SLUICE_UNROLLED {
+    unroll<8>([&](auto i) SLUICE_UNROLLED {
+      to[2 * i.value] = _mm256_unpacklo_epi8(from[i.value], from[i.value + 8]);
+      to[2 * i.value + 1] = _mm256_unpackhi_epi8(from[i.value], from[i.value + 8]);
+    });
+  };
+  interleave(x, y);
+  interleave(y, x);
+  interleave(x, y);
+  interleave(y, x);
+}
+
+// Each Source is a DecodedSource with the same arguments. What is rare is decoded to numbers of bf16 first:
+// scales that leave no room for rounding by products, the least power of two, and codes of 4 bits from an odd
+// element on.
+template <class B>
+class CodePanelsAvx2 {
+ public:
+  static constexpr int32_t kColumns = 16;
+  static constexpr int32_t kPerByte = static_cast<int32_t>(kPerElement<B>);
+  static constexpr bool kHasHalves = kPerByte == 2;
+  static constexpr int32_t kLine = kLineBytes * kPerByte;      // codes of a cache line
+  static constexpr int32_t kPanelBytes = kColumns / kPerByte;  // of a row
+
+  // The scales of a panel, and what is added to its numbers. If a byte has the codes of two columns, those of
+  // even number come first.
+  struct Scales {
+    alignas(32) float by[kColumns], plus[kColumns];
+  };
+  // Elements of the sum from `first` on that share the scales of `block`.
+  struct Stretch {
+    int32_t first, end, block;
+  };
+
+  explicit CodePanelsAvx2(const GmmArgs& args) : args_(args), scales_(args.scaleB) {}
+
+  // The stretch from k0 on, up to `end`.
+  Stretch stretchFrom(int32_t k0, int32_t end) const {
+    const int32_t along = args_.transposeB ? scales_.columns : scales_.rows;
+    const int32_t before = args_.transposeB ? scales_.firstColumn : scales_.firstRow;
+    const int32_t block = (before + k0) / along;
+    return {k0, smaller(along - (before + k0 - block * along), end - k0) + k0, block};
+  }
+
+  // The scales of the panel in a block of the sum. Returns whether decodeSixteen() can use them.
+  SLUICE_NOT_INLINED bool findScales(int32_t block, int32_t col, int32_t cols, Scales& scales) const {
+    const bool turned = args_.transposeB;
+    const ScalesAt at = {turned ? block : block * scales_.ld, turned ? scales_.ld : 1, cols,
+                         (turned ? scales_.firstRow : scales_.firstColumn) + col,
+                         turned ? scales_.rows : scales_.columns};
+    if constexpr (!kHasHalves) {
+      const bool isCommon = copyScales(scales_.data, at, scales.by);
+      if constexpr (__is_same(B, uint8_t))
+        for (float& by : scales.by) by *= kScaleOfE4m3;
+      return isCommon;
+    }
+    const bool isCommon =
+        scales_.powers != nullptr ? copyPowers(at, scales.by) : copyScales(scales_.data, at, scales.by);
+    if (!turned) evenFirst(scales.by);
+    if (scales_.zero == nullptr) {
+      for (int32_t j = 0; j < kColumns; j += 8)
+        _mm256_store_ps(scales.plus + j,
+                        _mm256_mul_ps(_mm256_set1_ps(-kHalf), _mm256_load_ps(scales.by + j)));
+      return isCommon;
+    }
+    const bool areCommon = copyScales(scales_.zero, at, scales.plus);
+    if (!turned) evenFirst(scales.plus);
+    return isCommon && areCommon;
+  }
+
+  // Columns of a transposed b, 32 bytes of each at a time.
+  void bringColumns(const B* from, int32_t length, int32_t cols, uint8_t* room) const {
+    const int32_t bytes = (length - 1) / kPerByte + 1;
+    const int64_t ld = args_.b.ld / kPerByte;
+    for (int32_t r = 0; r < bytes; r += 32, room += 32 * kColumns) {
+      if (cols == kColumns && bytes - r >= 32) {
+        bringWhole(from + r, ld, room);
+        continue;
+      }
+      B edge[kColumns * 32] = {};
+      for (int32_t j = 0; j < cols; ++j)
+        __builtin_memcpy(edge + j * 32, from + j * ld + r, static_cast<size_t>(smaller(32, bytes - r)));
+      bringWhole(edge, 32, room);
+    }
+  }
+  // Rows of a b that is [k, n], fewer columns than a panel has, kPanelBytes bytes of each.
+  void bringRows(const B* from, int32_t length, int32_t cols, uint8_t* room) const {
+    const int64_t ld = args_.b.ld / kPerByte;
+    for (int32_t r = 0; r < length; ++r, from += ld, room += kPanelBytes) {
+      __builtin_memset(room, 0, kPanelBytes);
+      __builtin_memcpy(room, from, static_cast<size_t>((cols - 1) / kPerByte + 1));
+    }
+  }
+
+  // use(Index<kind>()) of the codes.
+  template <class Use>
+  void withKind(const Use& use) const {
+    if constexpr (!kHasHalves)
+      use(Index<static_cast<int>(__is_same(B, int8_t) ? CodeKind::kWhole : CodeKind::kE4m3)>());
+    else if (scales_.powers != nullptr)
+      use(Index<static_cast<int>(CodeKind::kE2m1)>());
+    else if (scales_.zero != nullptr)
+      use(Index<static_cast<int>(CodeKind::kNibblesWithZeros)>());
+    else
+      use(Index<static_cast<int>(CodeKind::kNibbles)>());
+  }
+
+  // numbers[element][column] of a panel, for at most kLine elements.
+  template <class Source>
+  SLUICE_NOT_INLINED void decodeTo(const Source& source, int32_t k0, int32_t length, int32_t col,
+                                   int32_t cols, BFloat16* numbers) const {
+    if (!args_.transposeB) return source.decodeRows(k0, length, col, cols, numbers, kColumns);
+    const int32_t odd = k0 % 2;
+    BFloat16 column[kLine + 1];
+    for (int32_t j = 0; j < cols; ++j) {
+      source.decodeColumns(col + j, 1, k0 - odd, length + odd, column, 0);
+      for (int32_t r = 0; r < length; ++r) numbers[r * kColumns + j] = column[r + odd];
+    }
+  }
+
+  // to[element][column] of a panel from the element k0 on, widened; k0 is a multiple of kLine.
+  template <class Source>
+  void decode(const Source& source, int32_t col, int32_t cols, int32_t k0, int32_t k, float* to) const {
+    alignas(32) uint8_t room[kLineBytes * kColumns];
+    Scales scales;
+    int32_t known = -1;  // the block of `scales`
+    bool isCommon = false;
+    for (int32_t part = 0; part < k; part += kLine) {
+      const int32_t length = smaller(kLine, k - part), begin = k0 + part;
+      const B* const from = source.sourceB(col, begin);
+      const char* codes = reinterpret_cast<const char*>(from);
+      int64_t stride = args_.b.ld / kPerByte;
+      if (args_.transposeB) {
+        bringColumns(from, length, cols, room);
+        codes = reinterpret_cast<const char*>(room), stride = kColumns;
+      } else if (cols < kColumns) {
+        bringRows(from, length, cols, room);
+        codes = reinterpret_cast<const char*>(room), stride = kPanelBytes;
+      }
+      for (int32_t r = 0; r < length;) {
+        const Stretch stretch = stretchFrom(begin + r, begin + length);
+        const int32_t count = stretch.end - stretch.first;
+        if (stretch.block != known) isCommon = findScales(stretch.block, col, cols, scales);
+        known = stretch.block;
+        float* const panel = to + (part + r) * kColumns;
+        if (isCommon && (!args_.transposeB || r % kPerByte == 0))
+          decodeStretch(codes + (args_.transposeB ? r / kPerByte : r) * stride, stride, count, scales, panel);
+        else
+          decodeRare(source, stretch.first, count, col, cols, panel);
+        r += count;
+      }
+    }
+  }
+
+  // x: 16 columns.
+  static void evenFirst(float* x) {
+    const __m256 first = _mm256_loadu_ps(x), second = _mm256_loadu_ps(x + 8);
+    const auto inOrder = [](__m256 y) SLUICE_UNROLLED {
+      return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(y), 0xd8));
+    };
+    _mm256_storeu_ps(x, inOrder(_mm256_shuffle_ps(first, second, 0x88)));
+    _mm256_storeu_ps(x + 8, inOrder(_mm256_shuffle_ps(first, second, 0xdd)));
+  }
+  // The columns of even number and the others, in order again.
+  SLUICE_UNROLLED static void interleave(__m256 (&x)[2]) {
+    const __m256 some = _mm256_unpacklo_ps(x[0], x[1]), others = _mm256_unpackhi_ps(x[0], x[1]);
+    x[0] = _mm256_permute2f128_ps(some, others, 0x20);
+    x[1] = _mm256_permute2f128_ps(some, others, 0x31);
+  }
+
+ private:
+  // Where the scales of 16 columns are, of which `cols` exist: that of a column `first` + j of the matrix, of
+  // which `across` share one.
+  struct ScalesAt {
+    int64_t from, step;
+    int32_t cols, first, across;
+
+    // The value of each column, those beyond `cols` zero; in `room`, unless they lie side by side.
+    template <class T>
+    SLUICE_UNROLLED const T* find(const T* plane, T (&room)[kColumns]) const {
+      if (across == 1 && step == 1 && cols == kColumns) return plane + from + first;
+      if (across == 1 && cols == kColumns) {
+        const T* at = plane + from + first * step;
+        for (int32_t j = 0; j < kColumns; ++j, at += step) room[j] = *at;
+        return room;
+      }
+      for (int32_t j = 0; j < kColumns; ++j) room[j] = T{};
+      for (int32_t j = 0; j < cols; ++j) room[j] = plane[from + (first + j) / across * step];
+      return room;
+    }
+  };
+
+  SLUICE_UNROLLED static bool copyScales(const float* plane, const ScalesAt& at, float* to) {
+    float room[kColumns];
+    const float* const from = at.find(plane, room);
+    const auto copied = [&](int32_t j) SLUICE_UNROLLED {
+      const __m256 x = _mm256_loadu_ps(from + j), size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x);
+      _mm256_store_ps(to + j, x);
+      return _mm256_cmp_ps(size, _mm256_set1_ps(kMaxScale), _CMP_LT_OQ);
+    };
+    return _mm256_movemask_ps(_mm256_and_ps(copied(0), copied(8))) == 0xff;
+  }
+
+  SLUICE_UNROLLED bool copyPowers(const ScalesAt& at, float* to) const {
+    uint8_t room[kColumns];
+    const __m128i powers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at.find(scales_.powers, room)));
+    const __m128i areLeast = _mm_cmpeq_epi8(powers, _mm_setzero_si128());
+    for (int32_t j = 0; j < kColumns; j += 8) {
+      const __m256i power = _mm256_cvtepu8_epi32(j == 0 ? powers : _mm_srli_si128(powers, 8));
+      const __m256i isNan = _mm256_cmpeq_epi32(power, _mm256_set1_epi32(0xff));
+      _mm256_store_si256(
+          reinterpret_cast<__m256i*>(to + j),
+          _mm256_blendv_epi8(_mm256_slli_epi32(power, 23), _mm256_set1_epi32(0x7fc00000), isNan));
+    }
+    return (_mm_movemask_epi8(areLeast) & ((1 << at.cols) - 1)) == 0;
+  }
+
+  SLUICE_NOT_INLINED static void bringWhole(const B* from, int64_t ld, uint8_t* room) {
+    __m256i x[kColumns];
+    unroll<kColumns>([&](auto j) SLUICE_UNROLLED {
+      x[j.value] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+      from += ld;
+    });
+    transposeBytes(x);
+    auto* const to = reinterpret_cast<__m128i*>(room);
+    unroll<kColumns>([&](auto j) SLUICE_UNROLLED {
+      _mm_store_si128(to + j.value, _mm256_castsi256_si128(x[j.value]));
+      _mm_store_si128(to + kColumns + j.value, _mm256_extracti128_si256(x[j.value], 1));
+    });
+  }
+
+  // Codes of `count` elements, or of pairs of them if b is transposed and kHasHalves.
+  void decodeStretch(const char* codes, int64_t stride, int32_t count, const Scales& scales,
+                     float* to) const {
+    withKind([&](auto kind) {
+      constexpr auto kKind = static_cast<CodeKind>(decltype(kind)::value);
+      if (kHasHalves && args_.transposeB)
+        decodePairs<kKind>(codes, count, scales, to);
+      else
+        decodeElements<kKind>(codes, stride, count, scales, to);
+    });
+  }
+  template <CodeKind kKind>
+  SLUICE_NOT_INLINED static void decodeElements(const char* codes, int64_t stride, int32_t count,
+                                                const Scales& scales, float* to) {
+    const __m256 by[2] = {_mm256_load_ps(scales.by), _mm256_load_ps(scales.by + 8)};
+    const __m256 plus[2] = {_mm256_load_ps(scales.plus), _mm256_load_ps(scales.plus + 8)};
+    for (int32_t r = 0; r < count; ++r, codes += stride, to += kColumns) {
+      __m256 x[2];
+      decodeSixteen<kKind>(codes, by, plus, x);
+      if constexpr (kHasHalves) interleave(x);
+      _mm256_storeu_ps(to, x[0]);
+      _mm256_storeu_ps(to + 8, x[1]);
+    }
+  }
+  template <CodeKind kKind>
+  SLUICE_NOT_INLINED static void decodePairs(const char* codes, int32_t count, const Scales& scales,
+                                             float* to) {
+    for (int32_t r = 0; r < count; r += 2, codes += kColumns, to += 2 * kColumns)
+      unroll<2>([&](auto v) SLUICE_UNROLLED {
+        const __m256 by = _mm256_load_ps(scales.by + 8 * v.value);
+        const __m256 plus = _mm256_load_ps(scales.plus + 8 * v.value);
+        __m256 x[2];
+        decodeSixteen<kKind>(codes + 8 * v.value, {by, by}, {plus, plus}, x);
+        _mm256_storeu_ps(to + 8 * v.value, x[0]);
+        if (r + 1 < count) _mm256_storeu_ps(to + kColumns + 8 * v.value, x[1]);
+      });
+  }
+  template <class Source>
+  SLUICE_NOT_INLINED void decodeRare(const Source& source, int32_t k0, int32_t length, int32_t col,
+                                     int32_t cols, float* to) const {
+    BFloat16 numbers[kLine * kColumns];
+    decodeTo(source, k0, length, col, cols, numbers);
+    for (int32_t j = 0; j < length * kColumns; ++j) to[j] = widenBf16(numbers[j].bits);
+  }
+
+ protected:
+  const GmmArgs& args_;
+
+ private:
+  const BlockScales& scales_;
+};
+
+}  // namespace
+}  // namespace sluice::ops
