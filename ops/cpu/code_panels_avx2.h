@@ -1,5 +1,5 @@
-// Panels of 16 columns of a weight that has codes, AVX2 form: their scales, their codes in the order of a
-// panel, and their numbers. Internal linkage: see blocked_product.h.
+// Finds the scales of panels of 16 columns of a weight that has codes, brings the codes into the order of a
+// panel, and decodes them, AVX2 form. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +17,7 @@
 namespace sluice::ops {
 namespace {
 
-// In each half of the vectors: x[j], byte i = x[i], byte j.
+// Byte i of x[j] becomes byte j of x[i], in each half of the vectors.
 SLUICE_UNROLLED inline void transposeBytes(__m256i (&x)[16]) {
   __m256i y[16];
   // each of four times, pairs of rows that are 8 apart are interleaved
@@ -45,19 +45,19 @@ class CodePanelsAvx2 {
   static constexpr int32_t kLine = kLineBytes * kPerByte;      // codes of a cache line
   static constexpr int32_t kPanelBytes = kColumns / kPerByte;  // of a row
 
-  // The scales of a panel, and what is added to its numbers. If a byte has the codes of two columns, those of
+  // A panel has these scales, and numbers that are added. If a byte has the codes of two columns, columns of
   // even number come first.
   struct Scales {
     alignas(32) float by[kColumns], plus[kColumns];
   };
-  // Elements of the sum from `first` on that share the scales of `block`.
+  // The elements of the sum from `first` on share the scales of `block`.
   struct Stretch {
     int32_t first, end, block;
   };
 
   explicit CodePanelsAvx2(const GmmArgs& args) : args_(args), scales_(args.scaleB) {}
 
-  // The stretch from k0 on, up to `end`.
+  // Returns the stretch from k0 on, up to `end`.
   Stretch stretchFrom(int32_t k0, int32_t end) const {
     const int32_t along = args_.transposeB ? scales_.columns : scales_.rows;
     const int32_t before = args_.transposeB ? scales_.firstColumn : scales_.firstRow;
@@ -65,7 +65,7 @@ class CodePanelsAvx2 {
     return {k0, smaller(along - (before + k0 - block * along), end - k0) + k0, block};
   }
 
-  // The scales of the panel in a block of the sum. Returns whether decodeSixteen() can use them.
+  // Copies the scales of the panel in a block of the sum. Returns whether decodeSixteen() can use them.
   SLUICE_NOT_INLINED bool findScales(int32_t block, int32_t col, int32_t cols, Scales& scales) const {
     const bool turned = args_.transposeB;
     const ScalesAt at = {turned ? block : block * scales_.ld, turned ? scales_.ld : 1, cols,
@@ -91,7 +91,7 @@ class CodePanelsAvx2 {
     return isCommon && areCommon;
   }
 
-  // Columns of a transposed b, 32 bytes of each at a time.
+  // Brings columns of a transposed b, 32 bytes of each at a time.
   void bringColumns(const B* from, int32_t length, int32_t cols, uint8_t* room) const {
     const int32_t bytes = (length - 1) / kPerByte + 1;
     const int64_t ld = args_.b.ld / kPerByte;
@@ -106,7 +106,7 @@ class CodePanelsAvx2 {
       bringWhole(edge, 32, room);
     }
   }
-  // Rows of a b that is [k, n], fewer columns than a panel has, kPanelBytes bytes of each.
+  // Brings rows of a b that is [k, n], kPanelBytes bytes of each, where a panel has fewer columns.
   void bringRows(const B* from, int32_t length, int32_t cols, uint8_t* room) const {
     const int64_t ld = args_.b.ld / kPerByte;
     for (int32_t r = 0; r < length; ++r, from += ld, room += kPanelBytes) {
@@ -115,7 +115,7 @@ class CodePanelsAvx2 {
     }
   }
 
-  // use(Index<kind>()) of the codes.
+  // Calls use(Index<kind>()) with the kind of the codes.
   template <class Use>
   void withKind(const Use& use) const {
     if constexpr (!kHasHalves)
@@ -128,7 +128,7 @@ class CodePanelsAvx2 {
       use(Index<static_cast<int>(CodeKind::kNibbles)>());
   }
 
-  // numbers[element][column] of a panel, for at most kLine elements.
+  // Decodes elements of a panel that share scales, at most kLine, to numbers[element][column].
   template <class Source>
   SLUICE_NOT_INLINED void decodeTo(const Source& source, int32_t k0, int32_t length, int32_t col,
                                    int32_t cols, BFloat16* numbers) const {
@@ -141,7 +141,7 @@ class CodePanelsAvx2 {
     }
   }
 
-  // to[element][column] of a panel from the element k0 on, widened; k0 is a multiple of kLine.
+  // Decodes k elements of a panel from k0 on, a multiple of kLine, to to[element][column].
   template <class Source>
   void decode(const Source& source, int32_t col, int32_t cols, int32_t k0, int32_t k, float* to) const {
     alignas(32) uint8_t room[kLineBytes * kColumns];
@@ -175,7 +175,7 @@ class CodePanelsAvx2 {
     }
   }
 
-  // x: 16 columns.
+  // Puts those of 16 columns first that have even numbers.
   static void evenFirst(float* x) {
     const __m256 first = _mm256_loadu_ps(x), second = _mm256_loadu_ps(x + 8);
     const auto inOrder = [](__m256 y) SLUICE_UNROLLED {
@@ -184,7 +184,7 @@ class CodePanelsAvx2 {
     _mm256_storeu_ps(x, inOrder(_mm256_shuffle_ps(first, second, 0x88)));
     _mm256_storeu_ps(x + 8, inOrder(_mm256_shuffle_ps(first, second, 0xdd)));
   }
-  // The columns of even number and the others, in order again.
+  // Puts the columns of even number and the others in their order again.
   SLUICE_UNROLLED static void interleave(__m256 (&x)[2]) {
     const __m256 some = _mm256_unpacklo_ps(x[0], x[1]), others = _mm256_unpackhi_ps(x[0], x[1]);
     x[0] = _mm256_permute2f128_ps(some, others, 0x20);
@@ -192,13 +192,13 @@ class CodePanelsAvx2 {
   }
 
  private:
-  // Where the scales of 16 columns are, of which `cols` exist: that of a column `first` + j of the matrix, of
-  // which `across` share one.
+  // This says where the scales of 16 columns are, of which `cols` exist. They are columns `first` + j of the
+  // matrix, of which `across` share a scale.
   struct ScalesAt {
     int64_t from, step;
     int32_t cols, first, across;
 
-    // The value of each column, those beyond `cols` zero; in `room`, unless they lie side by side.
+    // Returns the value of each column, 0 beyond `cols`; in `room`, unless they lie side by side.
     template <class T>
     SLUICE_UNROLLED const T* find(const T* plane, T (&room)[kColumns]) const {
       if (across == 1 && step == 1 && cols == kColumns) return plane + from + first;
@@ -252,7 +252,7 @@ class CodePanelsAvx2 {
     });
   }
 
-  // Codes of `count` elements, or of pairs of them if b is transposed and kHasHalves.
+  // Decodes `count` elements. If b is transposed and kHasHalves, a step of codes has two of them.
   void decodeStretch(const char* codes, int64_t stride, int32_t count, const Scales& scales,
                      float* to) const {
     withKind([&](auto kind) {

@@ -61,8 +61,8 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
   static constexpr int32_t kTurn = 8, kRowsOfGroup = 4;
   static_assert(Unit::kNr == kColumns && kMaxRows + 2 <= kFewRows);  // see alongRows()
 
-  // `count` panels side by side: in each of some rows, `stride` bytes apart, kPanelBytes bytes of each; or
-  // one of 16 bytes of each pair of elements.
+  // `count` panels lie side by side: each of some rows, which are `stride` bytes apart, has kPanelBytes bytes
+  // of each panel. Or there is one panel, which has 16 bytes for each pair of elements.
   struct Panels {
     const void* from;
     int64_t stride;
@@ -214,7 +214,7 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
     });
   }
 
-  // `rows`: of a, kLine floats apart; `nextTile`: from the tile of a panel to the next one's.
+  // `rows` are those of a, kLine floats apart; `nextTile` leads from the tile of a panel to the next one.
   template <int kRows, CodeKind kKind, bool kPairs>
   SLUICE_NOT_INLINED static void sized(const Panels& of, const float* rows, int32_t length, int64_t nextTile,
                                        float* tile) {

@@ -1,5 +1,6 @@
-// Sixteen numbers in registers from their codes: code times scale, plus the zero of its block if there are
-// zeros, rounded once to bf16 at the end, as decode.h says. Internal linkage: see blocked_product.h.
+// Computes sixteen numbers in registers from their codes: code times scale, plus the zero of its block if
+// there are zeros, rounded once to bf16 at the end, as decode.h says. Internal linkage: see
+// blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -13,25 +14,25 @@
 namespace sluice::ops {
 namespace {
 
-// Codes of 8 bits: whole numbers, E4M3. Codes of 4 bits: whole numbers above -8, whole numbers with zeros,
-// E2M1, whose scales are powers of two.
+// Codes of 8 bits are whole numbers or E4M3. Codes of 4 bits are whole numbers from -8 on, whole numbers from
+// 0 on with zeros, or E2M1, whose scales are powers of two.
 enum class CodeKind { kWhole, kE4m3, kNibbles, kNibblesWithZeros, kE2m1 };
 
 constexpr bool isOfFourBits(CodeKind kind) { return kind >= CodeKind::kNibbles; }
 
-// Scales and zeros must be smaller: then roundByProducts() never overflows.
+// Scales and zeros must be smaller than this, so that roundByProducts() never overflows.
 constexpr float kMaxScale = 0x1p96F;
 
-// The nearest bf16, ties to even, of numbers whose products with 2^16 are finite; a NaN stays one. The first
-// product rounds x as a part of 2^16 x, whose bits above those of a bf16 x has alone; the difference is
-// exact.
+// Returns the nearest bf16, ties to even, if x * 2^16 is finite; a NaN stays one. `rest` is 2^16 x - x,
+// rounded at the last bit that a bf16 near x has, so 2^16 x - rest is x rounded there. Where 2^16 x - x has
+// one bit less than 2^16 x, x is so near a power of two that it is rounded to that either way.
 SLUICE_UNROLLED inline __m256 roundByProducts(__m256 x) {
   const __m256 rest = _mm256_mul_ps(x, _mm256_set1_ps(0xffff));
   return _mm256_fmsub_ps(x, _mm256_set1_ps(0x10000), rest);
 }
 
-// E4M3 has the exponent and the mantissa of an fp16 that is so many times as small. Scales of E4M3 are
-// multiplied by that.
+// A code of E4M3 has the exponent and the mantissa of an fp16 that is so many times as small, so its scale is
+// multiplied by this.
 constexpr float kScaleOfE4m3 = 256;
 SLUICE_UNROLLED inline void sixteenE4m3(const void* codes, __m256 (&x)[2]) {
   const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(codes)));
@@ -43,15 +44,15 @@ SLUICE_UNROLLED inline void sixteenE4m3(const void* codes, __m256 (&x)[2]) {
   x[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(all, 1));
 }
 
-// The number of the three lower bits of each word, with the sign that `signs` has.
+// Returns the numbers of the three lower bits of each word, with the signs of `signs`.
 SLUICE_UNROLLED inline __m256 eightE2m1(__m256i words, __m256i signs) {
   const __m256 magnitudes = _mm256_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
   const __m256 sign = _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0F));
   return _mm256_xor_ps(_mm256_permutevar8x32_ps(magnitudes, words), sign);
 }
 
-// The numbers of 16 bytes; or the numbers of the lower halves of 8 bytes, then those of the upper halves.
-// `by`: scales, with kE4m3 times kScaleOfE4m3. `plus`: zeros, or -8 times the scales with kNibbles.
+// x becomes the numbers of 16 bytes; or of the lower halves of 8 bytes, and then of their upper halves. `by`
+// has the scales, with kE4m3 times kScaleOfE4m3; `plus` has the zeros, or with kNibbles -8 times the scales.
 template <CodeKind kKind>
 SLUICE_UNROLLED inline void decodeSixteen(const void* codes, const __m256 (&by)[2], const __m256 (&plus)[2],
                                           __m256 (&x)[2]) {

@@ -217,8 +217,7 @@ void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_
   const int32_t across = (wide + 3) / blockColumns + 1;
   std::vector<float> scale = randomScales(random, int64_t{(high + 2) / blockRows + 1} * across);
   for (float& x : scale)
-    if (random() % 40 == 0)
-      x = random() % 2 == 0 ? 0x1p96F : 0x1p108F;  // too large for roundByProducts()
+    if (random() % 40 == 0) x = random() % 2 == 0 ? 0x1p96F : 0x1p108F;  // too large for roundByProducts()
   Bf16Matrix decoded(high, wide, wide, kBf16NaN, false);
   for (int32_t i = 0; i < high; ++i)
     for (int32_t j = 0; j < wide; ++j)
