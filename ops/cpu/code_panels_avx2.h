@@ -128,26 +128,48 @@ class CodePanelsAvx2 {
       use(Index<static_cast<int>(CodeKind::kNibbles)>());
   }
 
-  // Decodes elements of a panel that share scales, at most kLine, to numbers[element][column].
+  // The scales of a panel that were found last.
+  struct Found {
+    Scales scales;
+    int32_t block = -1;
+    bool isCommon = false;
+  };
+  // Calls common(r, count) for each stretch, elements k0 + r to k0 + r + count, if decodeSixteen() can use
+  // its codes and its scales, which are in `found`; else rare(r, count). k0 is a multiple of kLine.
+  template <class Common, class Rare>
+  void eachStretch(int32_t k0, int32_t length, int32_t col, int32_t cols, Found& found, const Common& common,
+                   const Rare& rare) const {
+    for (int32_t r = 0, count; r < length; r += count) {
+      const Stretch stretch = stretchFrom(k0 + r, k0 + length);
+      count = stretch.end - stretch.first;
+      if (stretch.block != found.block) found.isCommon = findScales(stretch.block, col, cols, found.scales);
+      found.block = stretch.block;
+      if (found.isCommon && (!args_.transposeB || r % kPerByte == 0))
+        common(r, count);
+      else
+        rare(r, count);
+    }
+  }
+
+  // Decodes elements of a panel that share scales, at most kLine, to to[element][column].
   template <class Source>
-  SLUICE_NOT_INLINED void decodeTo(const Source& source, int32_t k0, int32_t length, int32_t col,
-                                   int32_t cols, BFloat16* numbers) const {
-    if (!args_.transposeB) return source.decodeRows(k0, length, col, cols, numbers, kColumns);
+  SLUICE_NOT_INLINED void decodeRare(const Source& source, int32_t k0, int32_t length, int32_t col,
+                                     int32_t cols, float* to) const {
+    BFloat16 numbers[kLine * kColumns], column[kLine + 1];
     const int32_t odd = k0 % 2;
-    BFloat16 column[kLine + 1];
-    for (int32_t j = 0; j < cols; ++j) {
+    if (!args_.transposeB) source.decodeRows(k0, length, col, cols, numbers, kColumns);
+    for (int32_t j = 0; args_.transposeB && j < cols; ++j) {
       source.decodeColumns(col + j, 1, k0 - odd, length + odd, column, 0);
       for (int32_t r = 0; r < length; ++r) numbers[r * kColumns + j] = column[r + odd];
     }
+    for (int32_t j = 0; j < length * kColumns; ++j) to[j] = widenBf16(numbers[j].bits);
   }
 
   // Decodes k elements of a panel from k0 on, a multiple of kLine, to to[element][column].
   template <class Source>
   void decode(const Source& source, int32_t col, int32_t cols, int32_t k0, int32_t k, float* to) const {
     alignas(32) uint8_t room[kLineBytes * kColumns];
-    Scales scales;
-    int32_t known = -1;  // the block of `scales`
-    bool isCommon = false;
+    Found found;
     for (int32_t part = 0; part < k; part += kLine) {
       const int32_t length = smaller(kLine, k - part), begin = k0 + part;
       const B* const from = source.sourceB(col, begin);
@@ -160,22 +182,20 @@ class CodePanelsAvx2 {
         bringRows(from, length, cols, room);
         codes = reinterpret_cast<const char*>(room), stride = kPanelBytes;
       }
-      for (int32_t r = 0; r < length;) {
-        const Stretch stretch = stretchFrom(begin + r, begin + length);
-        const int32_t count = stretch.end - stretch.first;
-        if (stretch.block != known) isCommon = findScales(stretch.block, col, cols, scales);
-        known = stretch.block;
-        float* const panel = to + (part + r) * kColumns;
-        if (isCommon && (!args_.transposeB || r % kPerByte == 0))
-          decodeStretch(codes + (args_.transposeB ? r / kPerByte : r) * stride, stride, count, scales, panel);
-        else
-          decodeRare(source, stretch.first, count, col, cols, panel);
-        r += count;
-      }
+      float* const panel = to + part * kColumns;
+      eachStretch(
+          begin, length, col, cols, found,
+          [&](int32_t r, int32_t count) {
+            decodeStretch(codes + (args_.transposeB ? r / kPerByte : r) * stride, stride, count, found.scales,
+                          panel + r * kColumns);
+          },
+          [&](int32_t r, int32_t count) {
+            decodeRare(source, begin + r, count, col, cols, panel + r * kColumns);
+          });
     }
   }
 
-  // Puts those of 16 columns first that have even numbers.
+  // Puts the columns of even number before the others, of 16.
   static void evenFirst(float* x) {
     const __m256 first = _mm256_loadu_ps(x), second = _mm256_loadu_ps(x + 8);
     const auto inOrder = [](__m256 y) SLUICE_UNROLLED {
@@ -288,13 +308,6 @@ class CodePanelsAvx2 {
         _mm256_storeu_ps(to + 8 * v.value, x[0]);
         if (r + 1 < count) _mm256_storeu_ps(to + kColumns + 8 * v.value, x[1]);
       });
-  }
-  template <class Source>
-  SLUICE_NOT_INLINED void decodeRare(const Source& source, int32_t k0, int32_t length, int32_t col,
-                                     int32_t cols, float* to) const {
-    BFloat16 numbers[kLine * kColumns];
-    decodeTo(source, k0, length, col, cols, numbers);
-    for (int32_t j = 0; j < length * kColumns; ++j) to[j] = widenBf16(numbers[j].bits);
   }
 
  protected:

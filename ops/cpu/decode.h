@@ -34,25 +34,17 @@ inline float numberOf(uint8_t code) {
 template <class Code>
 void decodeRun(const Code* __restrict codes, int32_t count, float scale, float zero,
                BFloat16* __restrict to) {
-  int32_t j = 0;
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  if (scale == scale && zero == zero) j = decodeSixteens(codes, count, scale, zero, to);
-#endif
-  for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
 }
 
 // `zeros` may be null.
 template <class Code>
 void decodeEach(const Code* __restrict codes, int32_t count, const float* __restrict scales,
                 const float* __restrict zeros, BFloat16* __restrict to) {
-  int32_t j = 0;
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  j = decodeSixteens(codes, count, scales, zeros, to);
-#endif
   if (zeros == nullptr)
-    for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j]);
+    for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j]);
   else
-    for (; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j] + zeros[j]);
+    for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j] + zeros[j]);
 }
 
 constexpr int32_t kMostDecoded = 64;

@@ -72,7 +72,6 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
   struct Room {
     alignas(32) float rows[kMaxRows][kLine];  // of a
     alignas(32) uint8_t codes[kLineBytes * kColumns];
-    alignas(32) BFloat16 numbers[kLine * kColumns];
   };
 
   FewCodesAvx2(const GmmArgs& args, int32_t m) : Base(args), m_(m) {
@@ -134,28 +133,22 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
   void alongColumns(const Source& source, int32_t n, int32_t k, float* tile) const {
     constexpr int32_t kAhead = 4 * kLine;
     Room room;
-    Scales scales;
     for (int32_t col = 0; col < n; col += kColumns, tile += m_ * kColumns) {
       const int32_t cols = smaller(kColumns, n - col);
-      int32_t known = -1;  // the block of `scales`
-      bool isCommon = false;
+      typename Base::Found found;
       for (int32_t k0 = 0; k0 < k; k0 += kLine) {
         const int32_t length = smaller(kLine, k - k0), later = k0 + kAhead;
         fetchRows<kColumns>(later < k ? source.sourceB(col, later)
                                       : source.sourceB(col + kColumns, later - k));
         widenRows(source, k0, length, room);
         this->bringColumns(source.sourceB(col, k0), length, cols, room.codes);
-        for (int32_t r = 0; r < length;) {
-          const Stretch stretch = this->stretchFrom(k0 + r, k0 + length);
-          if (stretch.block != known) isCommon = this->findScales(stretch.block, col, cols, scales);
-          known = stretch.block;
-          if (isCommon && r % kPerByte == 0)
-            addRows<kHasHalves>({room.codes + r / kPerByte * kColumns, kColumns, &scales, 1},
-                                stretch.end - stretch.first, room.rows, r, tile);
-          else
-            addNumbers(source, stretch.first, stretch.end - stretch.first, col, cols, room, tile, r);
-          r = stretch.end - k0;
-        }
+        this->eachStretch(
+            k0, length, col, cols, found,
+            [&](int32_t r, int32_t count) {
+              addRows<kHasHalves>({room.codes + r / kPerByte * kColumns, kColumns, &found.scales, 1}, count,
+                                  room.rows, r, tile);
+            },
+            [&](int32_t r, int32_t count) { addNumbers(source, k0 + r, count, col, cols, room, tile, r); });
       }
       source.store(0, m_, col, cols, tile);
     }
@@ -183,11 +176,11 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
   // Adds the products of all rows of a with numbers that are decoded to memory.
   template <class Source>
   SLUICE_NOT_INLINED void addNumbers(const Source& source, int32_t k0, int32_t length, int32_t col,
-                                     int32_t cols, Room& room, float* tile, int32_t at = 0) const {
-    this->decodeTo(source, k0, length, col, cols, room.numbers);
+                                     int32_t cols, const Room& room, float* tile, int32_t at = 0) const {
+    float numbers[kLine * kColumns];
+    this->decodeRare(source, k0, length, col, cols, numbers);
     for (int32_t r = 0; r < length; ++r) {
-      float x[kColumns];
-      for (int32_t j = 0; j < kColumns; ++j) x[j] = widenBf16(room.numbers[r * kColumns + j].bits);
+      float* const x = numbers + r * kColumns;
       if (kHasHalves && !args_.transposeB) this->evenFirst(x);
       for (int32_t i = 0; i < m_; ++i)
         for (int32_t j = 0; j < kColumns; j += 8) {
