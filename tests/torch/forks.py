@@ -1,7 +1,8 @@
-"""Processes that are forked from one that has imported PyTorch, which takes longer than most jobs.
+"""Runs a test in a process that is forked from one that has imported PyTorch, which takes longer than most jobs, and the test's
+own processes likewise. Usage: forks.py TEST.py [ARGUMENTS]
 
-That one has imported nothing else, and runs nothing: a forked process imports its file, and all that the file imports, like one
-that was started. Usage as a program: forks.py SOCKET (a file descriptor)."""
+The first process has imported nothing else, and runs nothing: a forked one imports its file, and all that the file imports, like
+one that was started."""
 
 import array
 import atexit
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import types
 
-_origin = None  # a socket to the process that forks, and the environment that it was started with
+_origin = None  # in the test: a socket to the process that forks, and the environment that it was started with
 
 
 def read_number(pipe):
@@ -60,17 +61,9 @@ class Forked:
 
 
 def start(path, arguments):
-    """A process that runs the file with the arguments; None if the environment is no longer what PyTorch was imported with."""
-    global _origin
-    if _origin is None:
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with there:
-            command = [sys.executable, os.path.abspath(__file__), str(there.fileno())]
-            process = subprocess.Popen(command, pass_fds=[there.fileno()])
-        _origin = here, dict(os.environ)
-        atexit.register(process.wait)
-        atexit.register(here.close)  # before that
-    if _origin[1] != dict(os.environ):
+    """A process that runs the file with the arguments; None if the environment is no longer what PyTorch was imported with, or this
+    is not a test that was forked."""
+    if _origin is None or _origin[1] != dict(os.environ):
         return None
     output = tempfile.TemporaryFile("w+", errors="replace")
     status, theirs = os.pipe()
@@ -91,10 +84,9 @@ def run_file(path, arguments):
     exec(code, main.__dict__)
 
 
-def serve(requests):
-    """Forks for each request, and returns in the forked process its path and arguments; None when all of these have ended. Of
-    each process it writes who it is and how it ended."""
-    statuses = {}  # by process
+def serve(requests, statuses):
+    """Forks for each request, and returns in the forked process its path and arguments; None when all processes have ended. Of
+    each it writes who it is and how it ended. `statuses` has the pipes of those that run."""
     ends, wakes = socket.socketpair()  # a byte for each process that has ended, at least one for several
     for each in (ends, wakes):
         each.setblocking(False)
@@ -141,21 +133,38 @@ def write_ends(statuses):
         os.close(statuses.pop(process))
 
 
-def end():
+def end(status=0):
     """Ends this process after all that Python runs at an end, without the destructors of PyTorch: they write to most of the memory
     that a forked process shares, and take longer than most jobs."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
-if __name__ == "__main__":
+def main():
+    """Runs the test in a forked process and ends as it does."""
+    global _origin
     import torch  # noqa: F401
     import torch.distributed  # noqa: F401
 
     gc.collect()
     gc.freeze()  # no collection in a forked process writes to what it shares
-    found = serve(socket.socket(fileno=int(sys.argv[1])))
+    requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ended, status = os.pipe()
+    test = os.fork()
+    if test == 0:
+        requests.close()
+        _origin = theirs, dict(os.environ)
+        sys.modules["forks"] = sys.modules["__main__"]
+        return run_file(sys.argv[1], sys.argv[2:])
+    theirs.close()
+    found = serve(requests, {test: status})
     if found:
-        run_file(found[0], found[1:])
+        return run_file(found[0], found[1:])
+    code = os.waitstatus_to_exitcode(read_number(ended))
+    return end(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ def torch_test(name, src = None, data = [], args = [], size = "medium", tags = [
         args = ["$(location %s)" % src] + args if TORCH_FOUND else [],
         data = [
             src,
+            "//tests/torch:forks.py",
             "//ops/torch:libsluice_torch.so",
             "//graphs",
             "//ops/torch:sluice_torch",

@@ -5,8 +5,8 @@ export PYTHONPATH=$PWD/ops/torch:$PWD/tests/torch
 if [ -n "${SLUICE_TEST_WITHOUT_MKLDNN:-}" ]; then PYTHONPATH=$PWD/tests/torch/without_mkldnn:$PYTHONPATH; fi
 export SLUICE_TORCH_LIBRARY=$PWD/ops/torch/libsluice_torch.so
 export SLUICEC=$PWD/tools/sluicec
-export SLUICE=$PWD/tools/sluice  # where a test has it
+export SLUICE=$PWD/tools/sluice SLUICE_LIBRARY=$PWD/runtime/api/libsluice.so  # where a test has them
 export SLUICE_TARGETS=$PWD/targets
 export SLUICE_CACHE=${TEST_TMPDIR:-$(mktemp -d)}/programs
 export PYTHONDONTWRITEBYTECODE=1
-exec /usr/bin/python3 "$@"
+exec /usr/bin/python3 tests/torch/forks.py "$@"

@@ -13,9 +13,6 @@ import forks
 TINY = ["--tokens", "9", "--hidden", "64", "--intermediate", "32", "--experts", "4", "--top-k", "2", "--threads", "1"]
 
 
-os.environ["SLUICE_LIBRARY"] = os.environ.get("SLUICE_LIBRARY") or "runtime/api/libsluice.so"
-
-
 def refused(*arguments):
     """The exit status and all output of a command that ends before it measures anything."""
     process = forks.start("tools/bench-torch", arguments)
