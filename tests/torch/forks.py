@@ -92,6 +92,7 @@ def serve(requests, statuses):
         each.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    write_ends(statuses)  # some may have ended before a signal could wake this process
     is_open = True
     while is_open or statuses:
         readable = select.select([ends, requests] if is_open else [ends], [], [])[0]
@@ -156,7 +157,7 @@ def main():
     if test == 0:
         requests.close()
         _origin = theirs, dict(os.environ)
-        sys.modules["forks"] = sys.modules["__main__"]
+        sys.modules["forks"] = sys.modules["__main__"]  # else the test would import another one, without _origin
         return run_file(sys.argv[1], sys.argv[2:])
     theirs.close()
     found = serve(requests, {test: status})
