@@ -19,7 +19,9 @@ for path in include/sluice.h include/sluice.hpp lib/libsluice.so lib/libsluice.s
   [ -f "$prefix/$path" ] || fail "$path is not there"
 done
 [ "$(readlink "$prefix/lib/libsluice.so.1")" = "libsluice.so.$version" ] || fail "the name of the library is no link"
-if ldd "$prefix/lib/libsluice.so" | grep -iE 'LLVM|MLIR|not found'; then fail "the library needs what it must not"; fi
+for path in lib/libsluice.so bin/sluice bin/sluice-bench bin/sluice-opt bin/sluicec; do
+  if ldd "$prefix/$path" | grep -iE 'LLVM|MLIR|not found'; then fail "$path needs what it must not"; fi
+done
 
 # Errors are reported, and nothing is written.
 expect_refused() {
