@@ -23,7 +23,7 @@ SLUICE_UNROLLED inline __m256 eightNumbers(const int8_t* codes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eightBytes(codes)));
 }
 
-// Returns the bits of the bf16 next to numbers of which a NaN has no bits below those of a bf16.
+// Returns the bits of the nearest bf16 numbers. A NaN in x must be one of bf16.
 SLUICE_UNROLLED inline __m256i roundedBits(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
