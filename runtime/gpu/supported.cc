@@ -31,14 +31,36 @@ Status checkProduct(const TaskProgram& program, const Family& family) {
 
 }  // namespace
 
+std::optional<gpu::RowOp> rowOpOf(VectorWork work) {
+  switch (work) {
+    case VectorWork::kActivation:
+      return gpu::RowOp::kActivation;
+    case VectorWork::kActivationGrad:
+      return gpu::RowOp::kActivationGrad;
+    case VectorWork::kAdd:
+      return gpu::RowOp::kAdd;
+    case VectorWork::kScale:
+      return gpu::RowOp::kScale;
+    case VectorWork::kColumnSum:
+      return gpu::RowOp::kColumnSum;
+    case VectorWork::kRowDot:
+      return gpu::RowOp::kRowDot;
+    default:
+      return {};
+  }
+}
+
 Status checkForGpu(const Plan& plan) {
   const TaskProgram& program = plan.program();
   for (const Family& family : program.families) {
     const OpInfo& op = infoOf(family.op);
     const VectorWork work = op.vector;
-    if (work == VectorWork::kQuantize || work == VectorWork::kAmax || work == VectorWork::kEncode)
-      return cannot(family, fmt::format("there is no kernel for {}", text::word(family.op)));
-    if (!op.hasFactors()) continue;
+    if (!op.hasFactors()) {
+      const bool isOfRows = work != VectorWork::kNone && work != VectorWork::kWeightedSum;
+      if (isOfRows && !rowOpOf(work))
+        return cannot(family, fmt::format("there is no kernel for {}", text::word(family.op)));
+      continue;
+    }
     if (Status can = checkProduct(program, family); !can) return can;
   }
   for (uint32_t entry = 0; entry < program.entries.size(); ++entry)

@@ -1,9 +1,16 @@
 // What the persistent kernel of ops/gpu has no code for.
 #pragma once
 
+#include <optional>
+
+#include "runtime/abi/gpu/row_plan.h"
 #include "runtime/exec/plan.h"
+#include "runtime/program/op_table.h"
 
 namespace sluice {
+
+// The kernel of an op that works on rows by themselves; none if there is none.
+std::optional<gpu::RowOp> rowOpOf(VectorWork work);
 
 // Error: names a family that it cannot run, and why.
 Status checkForGpu(const Plan& plan);

@@ -3,28 +3,12 @@
 #include <utility>
 
 #include "runtime/exec/operands.h"
+#include "runtime/gpu/supported.h"
 #include "runtime/gpu/translator.h"
 #include "runtime/program/op_table.h"
 
 namespace sluice {
 namespace {
-
-gpu::RowOp rowOpOf(VectorWork work) {
-  switch (work) {
-    case VectorWork::kActivation:
-      return gpu::RowOp::kActivation;
-    case VectorWork::kActivationGrad:
-      return gpu::RowOp::kActivationGrad;
-    case VectorWork::kScale:
-      return gpu::RowOp::kScale;
-    case VectorWork::kColumnSum:
-      return gpu::RowOp::kColumnSum;
-    case VectorWork::kRowDot:
-      return gpu::RowOp::kRowDot;
-    default:
-      return gpu::RowOp::kAdd;
-  }
-}
 
 const std::byte* bytes(const void* data) { return static_cast<const std::byte*>(data); }
 
@@ -103,7 +87,7 @@ void Translator::addSums(const Family& family, const Task& task) {
 void Translator::addRowWork(const Family& family, const Task& task) {
   const RowRange range = rowsOf(step_, task);
   gpu::RowWork work{};
-  work.op = rowOpOf(infoOf(family.op).vector);
+  work.op = *rowOpOf(infoOf(family.op).vector);
   work.activation = family.tiling.activation;
   work.limit = toFloat(family.tiling.limit);
   work.alpha = alphaOf(family.tiling);
