@@ -69,7 +69,7 @@ LayerData dataOf(const Program& program) {
 
 LayerData runOnModel(const Program& program, const LayerData& before, const ModelOptions& options) {
   ModelGroup group(program.ranks(), options);
-  return runOf(program, {.timeoutSeconds = 0.05, .device = devicesOn(group.backends())}, before);
+  return runOf(program, {.timeoutSeconds = 60, .device = devicesOn(group.backends())}, before);
 }
 
 TEST_CASE(

@@ -142,6 +142,8 @@ Expected<StepOutcome> ModelGroup::run(const StepTables& tables, Transport& trans
 
 Expected<std::vector<StepOutcome>> ModelGroup::launch(std::span<const StepTables* const> all,
                                                       double timeoutSeconds) {
+  constexpr double kMostSeconds = 0.05;  // of the model's clock
+  const auto limit = static_cast<uint64_t>(limitNanoseconds(std::min(timeoutSeconds, kMostSeconds)));
   const int ranks = partitions_.ranks();
   gpu::Launch launch{.partitions = ranks};
   std::vector<StepOutcome> outcomes(all.size());
@@ -177,7 +179,7 @@ Expected<std::vector<StepOutcome>> ModelGroup::launch(std::span<const StepTables
                            .abort = &abort,
                            .heads = outcome.heads.data(),
                            .reports = outcome.reports.data(),
-                           .limit = static_cast<uint64_t>(limitNanoseconds(timeoutSeconds))};
+                           .limit = limit};
   }
   const std::string wrong = gpu::runChainKernel(
       {.blocks = ranks * options_.blocks, .seed = options_.seed + launches_++}, options_.columns, launch);

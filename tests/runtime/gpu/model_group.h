@@ -22,7 +22,9 @@ struct ModelOptions {
   std::function<void()> stream = {};  // what a stream of the caller does, between follow() and settle()
 };
 
-// Resource type, which outlives its devices. Ranks are threads, of which each runs its own steps.
+// Resource type, which outlives its devices. Ranks are threads, of which each runs its own steps. They wait
+// for each other as long as their options say, and waits in a kernel end after 0.05 s of the model's clock at
+// most.
 class ModelGroup {
  public:
   ModelGroup(int ranks, const ModelOptions& options) : partitions_(ranks), options_(options) {}

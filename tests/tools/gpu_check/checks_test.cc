@@ -23,8 +23,8 @@ CheckPlan planOf() {
           .runs = 2,
           .timedRuns = 1,
           .tokens = "9",
-          .timeoutSeconds = 0.05,
-          .lostSeconds = 0.02};  // of the model's clock
+          .timeoutSeconds = 60,
+          .lostSeconds = 60};
 }
 
 // Each result by what it checks; `edit` as for EditedBackend.
