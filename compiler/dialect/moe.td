@@ -124,8 +124,9 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
                        OptionalAttr<Moe_Split>:$split);
   string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? "
                   "(`weight_zero` `(` $weight_zero^ `)`)? (`row_amax` `(` $row_amax^ `)`)? "
-                  "(`weight_amax` `(` $weight_amax^ `)`)? ";
-  dag amaxes = (ins Optional<Moe_Tensor>:$row_amax, Optional<Moe_Tensor>:$weight_amax);
+                  "(`weight_amax` `(` $weight_amax^ `)`)? (`weight_factor` `(` $weight_factor^ `)`)? ";
+  dag amaxes = (ins Optional<Moe_Tensor>:$row_amax, Optional<Moe_Tensor>:$weight_amax,
+                    Optional<Moe_Tensor>:$weight_factor);
   dag roundings = (ins OptionalAttr<Moe_RoundingAttr>:$round_a, OptionalAttr<Moe_RoundingAttr>:$round_b);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
@@ -187,7 +188,8 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
     codes. Rows may also be codes f8E4M3FN of moe.encode with a bf16 `row_scale` [R,C/32], in blocks along them, which are
     those that `round_a` says; their weight is bf16. An element of ui8 has two codes of 4 bits: the weight is
     [E,C,N/2], or [E,N,C/2] with `transpose`. It may have a `weight_zero`, as its scales, and scales of groups along the sum for
-    rows of codes, too. With scales of f8E8M0 its codes are E2M1, which bf16 rows multiply.
+    rows of codes, too. With scales of f8E8M0 or f8E4M3FN its codes are E2M1, which bf16 rows multiply. Beside those of
+    f8E4M3FN it may have a `weight_factor` [E,1], or [1] of tokens, f32, which multiplies the sums as `alpha` does.
 
     `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
     sum or by the largest magnitude of each expert's rows and weight, `row_amax` and `weight_amax` [E,1], or [1] of

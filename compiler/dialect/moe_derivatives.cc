@@ -101,7 +101,8 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
                                             keptIf(getWeightScale()),
                                             keptIf(getWeightZero()),
                                             {},
-                                            {}},
+                                            {},
+                                            keptIf(getWeightFactor())},
                                            {{tensor, getRows().getType()}}, attributes);
     Gradient rows = from;
     rows.value = op->getResult(0);

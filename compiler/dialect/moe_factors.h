@@ -55,6 +55,16 @@ mlir::LogicalResult checkZero(Op op) {
                        << ", expected f32, of the shape of the scale";
 }
 
+// A factor belongs to scales of E4M3.
+template <class Op>
+mlir::LogicalResult checkFactor(Op op) {
+  const mlir::Value factor = op.getWeightFactor(), scale = op.getWeightScale();
+  if (!factor || (scale && hasFloatCodes(scale))) return mlir::success();
+  mlir::InFlightDiagnostic error = nodeError(op) << " has a weight factor, but ";
+  if (!scale) return error << "no weight scale";
+  return error << "its weight scale is " << shapeText(scale.getType()) << ", expected f8E4M3FN";
+}
+
 // Codes of 8 bits are added up in one int32; those of 4 bits in stretches.
 template <class Op>
 mlir::LogicalResult checkLength(Op op) {
@@ -71,7 +81,8 @@ mlir::LogicalResult checkScales(Op op) {
   const mlir::Value rows = op.getRows(), weight = op.getWeight(), scale = op.getWeightScale();
   const bool isExact = hasCodes(rows) && hasCodes(weight);
   if (failed(checkScaled(op, "row", rows, op.getRowScale())) ||
-      (!(isExact && !scale) && failed(checkScaled(op, "weight", weight, scale))) || failed(checkZero(op)))
+      (!(isExact && !scale) && failed(checkScaled(op, "weight", weight, scale))) || failed(checkZero(op)) ||
+      failed(checkFactor(op)))
     return mlir::failure();
   if (hasCodes(rows) && !hasCodes(weight))
     return nodeError(op) << " has rows of codes, but its weight is " << shapeText(weight.getType());
@@ -79,7 +90,7 @@ mlir::LogicalResult checkScales(Op op) {
   if (!scale) return mlir::success();
   if (!isOfBlocks(weight, scale))
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType()) << ", expected f32"
-                         << (codesIn(elementOf(weight)) == 1 ? "" : " or powers of two")
+                         << (codesIn(elementOf(weight)) == 1 ? "" : ", f8E8M0 or f8E4M3FN")
                          << " with dimensions "
                          << (hasFloatCodes(weight)
                                  ? "of a number for each square of " + std::to_string(kFp8Square) + " of"

@@ -25,14 +25,14 @@ constexpr llvm::StringLiteral kBackward = "backward";
 
 moe::MoeTensorType tensorType(Value value) { return llvm::dyn_cast<moe::MoeTensorType>(value.getType()); }
 
-// Routings, ids, codes, their scales and zeros have no gradient.
+// Routings, ids, codes, their scales, zeros and factors have no gradient.
 bool isDifferentiable(Value value) {
   const moe::MoeTensorType type = tensorType(value);
   if (!type || !llvm::isa<mlir::FloatType>(type.getElementType())) return false;
   return llvm::none_of(value.getUsers(), [&](mlir::Operation* user) {
     auto product = llvm::dyn_cast<moe::GmmOp>(user);
     return product && (product.getWeightScale() == value || product.getWeightZero() == value ||
-                       product.getRowScale() == value);
+                       product.getWeightFactor() == value || product.getRowScale() == value);
   });
 }
 

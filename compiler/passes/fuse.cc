@@ -102,9 +102,9 @@ class EntryFuser {
         locationOf(gmm, activation), activation.getAct().getType(),
         keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
         gmm.getBias(), gmm.getRowScale(), gmm.getWeightScale(), gmm.getWeightZero(), gmm.getRowAmax(),
-        gmm.getWeightAmax(), gmm.getTransposeAttr(), gmm.getAlphaAttr(), activation.getKindAttr(),
-        activation.getLimitAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(), nameOf(gmm, activation),
-        arrayOf(tensors), splitOf(gmm, activation));
+        gmm.getWeightAmax(), gmm.getWeightFactor(), gmm.getTransposeAttr(), gmm.getAlphaAttr(),
+        activation.getKindAttr(), activation.getLimitAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(),
+        nameOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation));
     activation.getAct().replaceAllUsesWith(fused.getAct());
     activation.erase();
     if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());
@@ -118,10 +118,10 @@ class EntryFuser {
     auto fused = builder_.create<moe::GmmActivationGradOp>(
         locationOf(gmm, grad), grad.getGateUpGrad().getType(), grad.getMore().getTypes(), gmm.getRows(),
         gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getRowScale(), gmm.getWeightScale(),
-        gmm.getWeightZero(), gmm.getRowAmax(), gmm.getWeightAmax(), gmm.getTransposeAttr(),
-        gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(), grad.getGivesActAttr(),
-        gmm.getRoundAAttr(), gmm.getRoundBAttr(), nameOf(gmm, grad), grad.getTensorsAttr(),
-        splitOf(gmm, grad));
+        gmm.getWeightZero(), gmm.getRowAmax(), gmm.getWeightAmax(), gmm.getWeightFactor(),
+        gmm.getTransposeAttr(), gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(),
+        grad.getGivesActAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(), nameOf(gmm, grad),
+        grad.getTensorsAttr(), splitOf(gmm, grad));
     grad.replaceAllUsesWith(fused);
     grad.erase();
     gmm.erase();

@@ -90,6 +90,15 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
       if (failed(made)) return mlir::failure();
       zero = *made;
     }
+    moe::InputOp factor;
+    if (codes.factor) {
+      const llvm::ArrayRef<int64_t> each = type.getShape().drop_back(2);
+      llvm::SmallVector<int64_t> ofMatrices(each);
+      ofMatrices.push_back(1);
+      mlir::FailureOr<moe::InputOp> made = addInput(input, "_factor", *scale, DType::kF32, ofMatrices, {});
+      if (failed(made)) return mlir::failure();
+      factor = *made;
+    }
     input.getValue().setType(*ofCodes);
     for (mlir::Operation* user : input.getValue().getUsers()) {
       auto product = llvm::dyn_cast<moe::GmmOp>(user);
@@ -99,6 +108,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
                << "', which has codes, but is no product with it as its weight";
       product.getWeightScaleMutable().assign((*scale).getValue());
       if (zero) product.getWeightZeroMutable().assign(zero.getValue());
+      if (factor) product.getWeightFactorMutable().assign(factor.getValue());
     }
     return mlir::success();
   }

@@ -77,8 +77,9 @@ class CodePanelsAvx2 {
         for (float& by : scales.by) by *= kScaleOfE4m3;
       return isCommon;
     }
-    const bool isCommon =
-        scales_.powers != nullptr ? copyPowers(at, scales.by) : copyScales(scales_.data, at, scales.by);
+    const bool isCommon = scales_.codes == nullptr          ? copyScales(scales_.data, at, scales.by)
+                          : scales_.type == DType::kF8_E8M0 ? copyPowers(at, scales.by)
+                                                            : copyE4m3(at, scales.by);
     if (!turned) evenFirst(scales.by);
     if (scales_.zero == nullptr) {
       for (int32_t j = 0; j < kColumns; j += 8)
@@ -120,7 +121,7 @@ class CodePanelsAvx2 {
   void withKind(const Use& use) const {
     if constexpr (!kHasHalves)
       use(Index<static_cast<int>(__is_same(B, int8_t) ? CodeKind::kWhole : CodeKind::kE4m3)>());
-    else if (scales_.powers != nullptr)
+    else if (scales_.codes != nullptr)
       use(Index<static_cast<int>(CodeKind::kE2m1)>());
     else if (scales_.zero != nullptr)
       use(Index<static_cast<int>(CodeKind::kNibblesWithZeros)>());
@@ -246,7 +247,7 @@ class CodePanelsAvx2 {
 
   SLUICE_UNROLLED bool copyPowers(const ScalesAt& at, float* to) const {
     uint8_t room[kColumns];
-    const __m128i powers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at.find(scales_.powers, room)));
+    const __m128i powers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at.find(scales_.codes, room)));
     const __m128i areLeast = _mm_cmpeq_epi8(powers, _mm_setzero_si128());
     for (int32_t j = 0; j < kColumns; j += 8) {
       const __m256i power = _mm256_cvtepu8_epi32(j == 0 ? powers : _mm_srli_si128(powers, 8));
@@ -256,6 +257,15 @@ class CodePanelsAvx2 {
           _mm256_blendv_epi8(_mm256_slli_epi32(power, 23), _mm256_set1_epi32(0x7fc00000), isNan));
     }
     return (_mm_movemask_epi8(areLeast) & ((1 << at.cols) - 1)) == 0;
+  }
+
+  SLUICE_UNROLLED bool copyE4m3(const ScalesAt& at, float* to) const {
+    uint8_t room[kColumns];
+    __m256 x[2];
+    sixteenE4m3(at.find(scales_.codes, room), x);
+    for (int32_t v = 0; v < 2; ++v)
+      _mm256_store_ps(to + 8 * v, _mm256_mul_ps(x[v], _mm256_set1_ps(kScaleOfE4m3)));
+    return true;
   }
 
   SLUICE_NOT_INLINED static void bringWhole(const B* from, int64_t ld, uint8_t* room) {

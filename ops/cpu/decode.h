@@ -1,5 +1,5 @@
 // Codes to bf16 numbers: code times scale, plus the zero of its block if there are zeros, rounded once at the
-// end. Codes are whole numbers (int8_t, Nibbles), E4M3 (uint8_t), or E2M1 that count times powers (Nibbles).
+// end. Codes are whole numbers (int8_t, Nibbles), E4M3 (uint8_t), or E2M1 whose scales are codes (Nibbles).
 // Internal linkage: see blocked_product.h.
 #pragma once
 
@@ -20,16 +20,6 @@ struct Place {
 };
 
 inline float numberOf(int8_t code) { return static_cast<float>(code); }
-// As fromE4m3(), in a form that compilers vectorise.
-inline float numberOf(uint8_t code) {
-  const int32_t magnitude = code & 0x7f;
-  const int32_t normal = (magnitude << 20) + (120 << 23);
-  const auto subnormal = __builtin_bit_cast(int32_t, static_cast<float>(magnitude) * 0x1p-9F);
-  const int32_t isSubnormal = -static_cast<int32_t>(magnitude < 8);
-  const int32_t nan = -static_cast<int32_t>(magnitude == 0x7f) & 0x7fc00000;
-  return __builtin_bit_cast(float,
-                            (subnormal & isSubnormal) | (normal & ~isSubnormal) | nan | (code & 0x80) << 24);
-}
 
 template <class Code>
 void decodeRun(const Code* __restrict codes, int32_t count, float scale, float zero,
@@ -56,7 +46,7 @@ void decodeOwn(const Code* codes, int32_t count, const BlockScales& scales, int6
 }
 inline void decodeOwn(const Nibbles* codes, int32_t count, const BlockScales& scales, int64_t at,
                       BFloat16* to) {
-  if (scales.powers != nullptr) return decodeByPowers(codes, count, scales.powers + at, to);
+  if (scales.codes != nullptr) return decodeFloats(codes, count, scales.type, scales.codes + at, to);
   int8_t expanded[kMostDecoded];
   const float* const zeros = scales.zero == nullptr ? nullptr : scales.zero + at;
   expand(codes, count, zeros == nullptr ? kHalf : 0, expanded);
@@ -71,10 +61,10 @@ void decodeShared(const Code* codes, int32_t first, int32_t count, const BlockSc
 }
 inline void decodeShared(const Nibbles* codes, int32_t first, int32_t count, const BlockScales& scales,
                          int64_t at, BFloat16* to) {
+  if (scales.codes != nullptr)
+    return decodeSharedFloats(codes, first, count, scales.type, scales.codes[at], to);
   const auto look = [&](const NumbersOfCodes& numbers) { numbers.lookUp(codes, first, count, to); };
-  if (scales.powers != nullptr)
-    look(NumbersOfCodes::byPower(scales.powers[at]));
-  else if (scales.zero != nullptr)
+  if (scales.zero != nullptr)
     look(NumbersOfCodes::ofWhole(0, scales.data[at], scales.zero[at]));
   else
     look(NumbersOfCodes::ofWhole(-kHalf, scales.data[at], 0));

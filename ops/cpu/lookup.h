@@ -1,5 +1,5 @@
 // Codes of 4 bits that share a scale, to bf16 numbers: the numbers of all codes are computed once per block,
-// and each code is looked up among them. And codes of E2M1 of which each has its own power.
+// and each code is looked up among them. And codes of E2M1 whose scales are codes, of E8M0 or E4M3.
 //
 // Two forms: AVX2, which looks up both bytes of a number by shuffles, and plain loops. Internal linkage: see
 // blocked_product.h.
@@ -20,6 +20,23 @@ namespace {
 
 inline int32_t codeAt(const Nibbles* codes, int32_t index) {
   return codes[index / 2].bits >> (index % 2 * 4) & 15;
+}
+
+// Returns fromE4m3(code), in a form that compilers vectorise.
+inline float numberOf(uint8_t code) {
+  const int32_t magnitude = code & 0x7f;
+  const int32_t normal = (magnitude << 20) + (120 << 23);
+  const auto subnormal = __builtin_bit_cast(int32_t, static_cast<float>(magnitude) * 0x1p-9F);
+  const int32_t isSubnormal = -static_cast<int32_t>(magnitude < 8);
+  const int32_t nan = -static_cast<int32_t>(magnitude == 0x7f) & 0x7fc00000;
+  return __builtin_bit_cast(float,
+                            (subnormal & isSubnormal) | (normal & ~isSubnormal) | nan | (code & 0x80) << 24);
+}
+
+// Returns half of a number times a scale. Its six significant bits at most are those of a bf16.
+inline BFloat16 timesScale(int8_t twice, float scale) {
+  const float product = 0.5F * static_cast<float>(twice) * scale;
+  return {static_cast<uint16_t>(__builtin_bit_cast(uint32_t, product) >> 16)};
 }
 
 // Twice a number, times the power of a code of E8M0. The least power is subnormal, and stands for half of the
@@ -95,9 +112,20 @@ class NumbersOfCodes {
   __m256i lower_, upper_;  // their bytes, in each half
 };
 
-// The first of these numbers, in whole sixteens. Returns how many.
-inline int32_t decodeSixteens(const Nibbles* codes, int32_t count, const uint8_t* powers, BFloat16* to) {
+// Stores the numbers of sixteen codes, which have half of these scales.
+SLUICE_UNROLLED inline void storeSixteen(const Nibbles* codes, const __m256 (&halves)[2], BFloat16* to) {
   const __m128i twice = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTwiceE2m1));
+  const __m128i numbers = _mm_shuffle_epi8(twice, lowerCodes(eightBytes(codes)));
+  const auto eight = [](__m128i number, __m256 half) SLUICE_UNROLLED {
+    const __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(number)), half);
+    return _mm256_srli_epi32(_mm256_castps_si256(product), 16);
+  };
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      wordsOf(eight(numbers, halves[0]), eight(_mm_srli_si128(numbers, 8), halves[1])));
+}
+
+// Stores the first of the numbers whose scales are powers, in whole sixteens. Returns how many.
+inline int32_t decodeSixteens(const Nibbles* codes, int32_t count, const uint8_t* powers, BFloat16* to) {
   int32_t j = 0;
   for (; j + 16 <= count; j += 16) {
     const __m128i power = _mm_loadu_si128(reinterpret_cast<const __m128i*>(powers + j));
@@ -107,16 +135,24 @@ inline int32_t decodeSixteens(const Nibbles* codes, int32_t count, const uint8_t
       for (int32_t i = j; i < j + 16; ++i) to[i] = timesPower(kTwiceE2m1[codeAt(codes, i)], powers[i]);
       continue;
     }
-    const __m128i numbers = _mm_shuffle_epi8(twice, lowerCodes(eightBytes(codes + j / 2)));
-    const auto eight = [](__m128i number, __m128i of) SLUICE_UNROLLED {
-      const __m256i halved = _mm256_sub_epi32(_mm256_cvtepu8_epi32(of), _mm256_set1_epi32(1));
-      const __m256 by = _mm256_castsi256_ps(_mm256_slli_epi32(halved, 23));
-      const __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(number)), by);
-      return _mm256_srli_epi32(_mm256_castps_si256(product), 16);
+    const auto halved = [](__m128i of) SLUICE_UNROLLED {
+      const __m256i exponents = _mm256_sub_epi32(_mm256_cvtepu8_epi32(of), _mm256_set1_epi32(1));
+      return _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23));
     };
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(to + j),
-        wordsOf(eight(numbers, power), eight(_mm_srli_si128(numbers, 8), _mm_srli_si128(power, 8))));
+    storeSixteen(codes + j / 2, {halved(power), halved(_mm_srli_si128(power, 8))}, to + j);
+  }
+  return j;
+}
+
+// The same, of numbers whose scale number j is half(j) * 2. `codes` begins with a whole byte.
+template <class Half>
+SLUICE_UNROLLED inline int32_t decodeSixteensBy(const Nibbles* codes, int32_t count, const Half& half,
+                                                BFloat16* to) {
+  int32_t j = 0;
+  for (; j + 16 <= count; j += 16) {
+    alignas(32) float halves[16];
+    for (int32_t i = 0; i < 16; ++i) halves[i] = half(j + i);
+    storeSixteen(codes + j / 2, {_mm256_load_ps(halves), _mm256_load_ps(halves + 8)}, to + j);
   }
   return j;
 }
@@ -145,13 +181,34 @@ class NumbersOfCodes {
 };
 
 inline int32_t decodeSixteens(const Nibbles*, int32_t, const uint8_t*, BFloat16*) { return 0; }
+template <class Half>
+int32_t decodeSixteensBy(const Nibbles*, int32_t, const Half&, BFloat16*) {
+  return 0;
+}
 
 #endif
 
-// Codes of E2M1, each with its own power.
-inline void decodeByPowers(const Nibbles* codes, int32_t count, const uint8_t* powers, BFloat16* to) {
-  for (int32_t j = decodeSixteens(codes, count, powers, to); j < count; ++j)
-    to[j] = timesPower(kTwiceE2m1[codeAt(codes, j)], powers[j]);
+// Decodes codes of E2M1, each with its own scale, which is a code of that type.
+inline void decodeFloats(const Nibbles* codes, int32_t count, DType type, const uint8_t* scales,
+                         BFloat16* to) {
+  if (type == DType::kF8_E8M0) {
+    for (int32_t j = decodeSixteens(codes, count, scales, to); j < count; ++j)
+      to[j] = timesPower(kTwiceE2m1[codeAt(codes, j)], scales[j]);
+    return;
+  }
+  int32_t j = decodeSixteensBy(codes, count, [&](int32_t i) { return 0.5F * numberOf(scales[i]); }, to);
+  for (; j < count; ++j) to[j] = timesScale(kTwiceE2m1[codeAt(codes, j)], numberOf(scales[j]));
+}
+
+// Decodes codes `first` + j of E2M1, which share such a scale.
+inline void decodeSharedFloats(const Nibbles* codes, int32_t first, int32_t count, DType type, uint8_t scale,
+                               BFloat16* to) {
+  if (type == DType::kF8_E8M0) return NumbersOfCodes::byPower(scale).lookUp(codes, first, count, to);
+  // groups are short: to compute the numbers of all codes would take as long as those of a group
+  const float number = numberOf(scale), half = 0.5F * number;
+  int32_t j = 0;
+  if (first % 2 == 0) j = decodeSixteensBy(codes + first / 2, count, [half](int32_t) { return half; }, to);
+  for (; j < count; ++j) to[j] = timesScale(kTwiceE2m1[codeAt(codes, first + j)], number);
 }
 
 }  // namespace

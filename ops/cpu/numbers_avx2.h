@@ -15,7 +15,7 @@ namespace sluice::ops {
 namespace {
 
 // Codes of 8 bits are whole numbers or E4M3. Codes of 4 bits are whole numbers from -8 on, whole numbers from
-// 0 on with zeros, or E2M1, whose scales are powers of two.
+// 0 on with zeros, or E2M1, whose scales have so few bits that numbers are not rounded.
 enum class CodeKind { kWhole, kE4m3, kNibbles, kNibblesWithZeros, kE2m1 };
 
 constexpr bool isOfFourBits(CodeKind kind) { return kind >= CodeKind::kNibbles; }

@@ -28,7 +28,8 @@ using sluice::TokenExchange;
 
 // What sluice_torch.encodings needs to know of a text, in the order of its _Facts. Errors: those of
 // parseEncodings().
-std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, std::string, bool, bool, std::string>
+std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, std::string, bool, bool, bool,
+           std::string>
 describeEncodings(const std::string& text) {
   const sluice::Expected<sluice::Encodings> read = sluice::parseEncodings(text);
   if (!read) sluice::throwValue(read.error().message);
@@ -41,6 +42,7 @@ describeEncodings(const std::string& text) {
           weights.along,
           weights.zeros,
           std::string(sluice::dtypeName(weights.scale)),
+          weights.factor,
           rows.rounds(),
           sluice::infoOf(rows.rounding).isScaled,
           kSources[static_cast<int>(rows.amax)]};
@@ -99,7 +101,7 @@ TORCH_LIBRARY(sluice, m) {
   });
   m.def(
       "encodings(str text) -> (str text, str element, int per_element, int across, int along, bool zeros, "
-      "str scale, bool rounds, bool has_scales, str amax)",
+      "str scale, bool factor, bool rounds, bool has_scales, str amax)",
       describeEncodings);
   m.def("spelled_now(str name, str value) -> str",
         [](const std::string& name, const std::string& value) { return sluice::spelledNow(name, value); });

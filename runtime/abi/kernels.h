@@ -21,9 +21,9 @@
 namespace sluice::ops {
 
 // Of a matrix of codes: number (i, j), as it lies, is its code times data[s] plus zero[s], with s = i / rows
-// * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code less 8 is multiplied. Codes of
-// 4 bits may have powers instead, E8M0: then they are E2M1, and number (i, j) is that of its code times that
-// of powers[s].
+// * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code less 8 is multiplied. The
+// scales of codes of 4 bits may be codes themselves, E8M0 or E4M3: then the former are E2M1, and number (i,
+// j) is that of its code times that of codes[s].
 struct BlockScales {
   const float* data = nullptr;
   int64_t ld = 0;
@@ -32,7 +32,8 @@ struct BlockScales {
   int32_t firstRow = 0;  // where the operand begins in that matrix
   int32_t firstColumn = 0;
   const float* zero = nullptr;  // with codes of 4 bits only
-  const uint8_t* powers = nullptr;
+  const uint8_t* codes = nullptr;
+  DType type = DType::kF32;  // of scales
 };
 
 // The powers of two of codes in blocks of kMxBlock rows of a column. With w = columns / kMxBlock, that of

@@ -46,7 +46,7 @@ inline std::optional<DType> dtypeFromName(std::string_view name) {
 // Whether elements are codes, which count times a scale.
 constexpr bool isCodes(DType type) { return type == DType::kI8 || type == DType::kU8; }
 // Codes in one element: of U8 two of 4 bits, the first in the lower half. Their scale says what they stand
-// for: beside powers of two (F8_E8M0) they are floats (fromE2m1), else whole numbers.
+// for: beside scales that are codes (F8_E8M0, F8_E4M3) they are floats (fromE2m1), else whole numbers.
 constexpr int64_t codesPerElement(DType type) { return type == DType::kU8 ? 2 : 1; }
 // Bytes of one number.
 constexpr double numberBytes(DType type) {
@@ -87,11 +87,13 @@ constexpr float fromE4m3(uint8_t code) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(x) | sign);
 }
 
-// The code of a number of E4M3.
+// The code of a number of E4M3; of one between two of them that of the smaller magnitude, of one beyond them
+// that of a NaN.
 constexpr uint8_t toE4m3(float number) {
-  for (int code = 0; code < 0x7f; ++code)
-    if (const auto byte = static_cast<uint8_t>(code); fromE4m3(byte) == (number < 0 ? -number : number))
-      return static_cast<uint8_t>(byte | (std::bit_cast<uint32_t>(number) >> 24 & 0x80u));
+  const float magnitude = number < 0 ? -number : number;
+  for (int code = 0x7e; code >= 0 && magnitude <= fromE4m3(0x7e); --code)
+    if (fromE4m3(static_cast<uint8_t>(code)) <= magnitude)
+      return static_cast<uint8_t>(code | (std::bit_cast<uint32_t>(number) >> 24 & 0x80u));
   return 0x7f;
 }
 

@@ -28,6 +28,7 @@ struct Encoding {
   int32_t along = 0;   // numbers of a sum, likewise; 0: all
   bool zeros = false;  // scales have zeros beside them
   DType scale = DType::kF32;
+  bool factor = false;  // all scales of a matrix have an fp32 factor beside them
   // Or a factor of products, which is bf16 in memory, and is rounded when it is multiplied.
   Rounding rounding = Rounding::kNone;
   AmaxSource amax = AmaxSource::kStep;
@@ -56,6 +57,7 @@ inline constexpr Encoding kEncodings[] = {
     {.name = "int4:g128z", .element = DType::kU8, .along = 128, .zeros = true},
     {.name = "fp8e4m3:128x128", .element = DType::kF8_E4M3, .across = kFp8Square, .along = kFp8Square},
     {.name = "mxfp4", .element = DType::kU8, .along = 32, .scale = DType::kF8_E8M0},
+    {.name = "nvfp4", .element = DType::kU8, .along = 16, .scale = DType::kF8_E4M3, .factor = true},
     {.name = "fp8e4m3", .rounding = Rounding::kE4m3},
     {.name = "fp8e4m3:amax", .rounding = Rounding::kE4m3, .amax = AmaxSource::kReturned},
     {.name = "fp8e4m3:delayed", .rounding = Rounding::kE4m3, .amax = AmaxSource::kGiven},
@@ -79,7 +81,8 @@ constexpr const Encoding* findEncoding(std::string_view name) {
 
 // Whether a weight of such codes may have scales of that type.
 constexpr bool canScale(DType scale, DType codes) {
-  return scale == DType::kF32 || (scale == DType::kF8_E8M0 && codesPerElement(codes) == 2);
+  return scale == DType::kF32 ||
+         ((scale == DType::kF8_E8M0 || scale == DType::kF8_E4M3) && codesPerElement(codes) == 2);
 }
 
 // The scales of a dimension of so many numbers, of which `each` share one; the last may have fewer.

@@ -53,6 +53,7 @@ class Product {
         packedScales_(packedScalesOf(step.program(), family_)),
         amaxA_(amaxAt(step, ids_.amaxA, range_.expert)),
         amaxB_(amaxAt(step, ids_.amaxB, range_.expert)),
+        alpha_(alphaOf(tiling_) * (ids_.factorB ? *optionalFloats(step, ids_.factorB, range_.expert) : 1)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
@@ -93,7 +94,7 @@ class Product {
             .k = tiling_.k,
             .transposeB = transposed_,
             .scratch = scratch_,
-            .alpha = alphaOf(tiling_),
+            .alpha = alpha_,
             .packedB = packed_ == nullptr ? nullptr : packed_ + part * partBytes(),
             .bias = bias_ == nullptr ? nullptr : bias_ + int64_t{part} * tiling_.n,
             .rowScale = rowScale_ == nullptr ? nullptr : rowScale_ + row,
@@ -129,11 +130,12 @@ class Product {
     ops::BlockScales scales = {.ld = scale.shape.back().size,
                                .rows = static_cast<int32_t>(block.rows),
                                .columns = static_cast<int32_t>(block.columns),
-                               .zero = optionalFloats(step, ids_.zeroB, range_.expert)};
-    if (scale.type == DType::kF8_E8M0)
-      scales.powers = elements<uint8_t>(step.at(ids_.scaleB), range_.expert);
-    else
+                               .zero = optionalFloats(step, ids_.zeroB, range_.expert),
+                               .type = scale.type};
+    if (scale.type == DType::kF32)
       scales.data = optionalFloats(step, ids_.scaleB, range_.expert);
+    else
+      scales.codes = elements<uint8_t>(step.at(ids_.scaleB), range_.expert);
     return scales;
   }
 
@@ -172,6 +174,7 @@ class Product {
   const ops::BlockScales scales_;
   const ops::PackedScales packedScales_;
   const float amaxA_, amaxB_;
+  const float alpha_;  // times the factor of the weight
   std::byte* const scratch_;
   const std::byte* packed_ = nullptr;
 };

@@ -54,7 +54,7 @@ constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
 constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8, DType::kF8_E4M3};
 constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
-constexpr DType kOfWeightScales[] = {DType::kF32, DType::kF8_E8M0};
+constexpr DType kOfWeightScales[] = {DType::kF32, DType::kF8_E8M0, DType::kF8_E4M3};
 constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
 constexpr DType kI8Only[] = {DType::kI8};
 constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
@@ -77,6 +77,7 @@ constexpr OperandInfo weightZero() {
 constexpr OperandInfo kWeightZero = weightZero();
 constexpr OperandInfo kRowAmax = amax("row_amax", &Ops::a);
 constexpr OperandInfo kWeightAmax = amax("weight_amax", &Ops::b);
+constexpr OperandInfo kWeightFactor = scalars(&Ops::factorB, "weight_factor", "E1");
 constexpr OperandInfo kRowWeights = scalars(&Ops::rowWeights, "row_weights", "X");
 constexpr OperandInfo kRowFactors = scalars(&Ops::rowWeights, "row_scale", "X");
 constexpr OperandInfo kBlockScales = optional(operand(&Ops::codeScales, "scales", "Xs"));
@@ -90,8 +91,8 @@ constexpr OperandInfo kDispatchWrites[] = {
     scalars(&Ops::rowWeights, "row_weights", "R", &Ops::weights),
     scaleFor(&Ops::rows, operand(&Ops::rowScales, "row_scales", "R", kOfRowScales), &Ops::tokenScales)};
 
-constexpr OperandInfo kGmmReads[] = {kFactor,      weight("Ekn"), bias("En"), kRowScale,
-                                     kWeightScale, kWeightZero,   kRowAmax,   kWeightAmax};
+constexpr OperandInfo kGmmReads[] = {kFactor,     weight("Ekn"), bias("En"),  kRowScale,    kWeightScale,
+                                     kWeightZero, kRowAmax,      kWeightAmax, kWeightFactor};
 constexpr OperandInfo kGmmWrites[] = {operand(&Ops::c, "product", "Xn")};
 
 constexpr OperandInfo kWeightGradReads[] = {gathered(operand(&Ops::a, "a", "Xm", kOfRowFactors)),
@@ -131,15 +132,17 @@ constexpr OperandInfo kAddWrites[] = {operand(&Ops::c, "sum", "Xn")};
 constexpr OperandInfo kScaleReads[] = {operand(&Ops::a, "value", "Xn", kOfRows), kRowWeights};
 constexpr OperandInfo kScaleWrites[] = {operand(&Ops::c, "scaled", "Xn", kOfRows)};
 
-constexpr OperandInfo kGmmActivationReads[] = {kFactor,      weight("Eki"), bias("Ei"), kRowScale,
-                                               kWeightScale, kWeightZero,   kRowAmax,   kWeightAmax};
+constexpr OperandInfo kGmmActivationReads[] = {kFactor,   weight("Eki"), bias("Ei"),
+                                               kRowScale, kWeightScale,  kWeightZero,
+                                               kRowAmax,  kWeightAmax,   kWeightFactor};
 constexpr OperandInfo kGmmActivationWrites[] = {operand(&Ops::act, "act", "Xn"),
                                                 optional(operand(&Ops::gateUp, "gate_up", "Xi"))};
 
 constexpr OperandInfo kGmmActivationGradReads[] = {
-    kFactor,     weight("Ekn"), operand(&Ops::gateUp, "gate_up", "Xi"),
-    kRowWeights, kRowScale,     kWeightScale,
-    kWeightZero, kRowAmax,      kWeightAmax};
+    kFactor,      weight("Ekn"), operand(&Ops::gateUp, "gate_up", "Xi"),
+    kRowWeights,  kRowScale,     kWeightScale,
+    kWeightZero,  kRowAmax,      kWeightAmax,
+    kWeightFactor};
 
 constexpr OperandInfo kColumnSumReads[] = {operand(&Ops::a, "a", "Xn"), kRowFactors};
 constexpr OperandInfo kColumnSumWrites[] = {operand(&Ops::c, "sums", "En", kOfGradients)};

@@ -12,8 +12,8 @@ namespace sluice {
 struct Operands {
   // factors of a product or terms of a sum, and the result
   BufferId a, b, bias, addend, c;
-  // the scales of codes that a and the weight b have, and zeros of the latter
-  BufferId scaleA, scaleB, zeroB;
+  // the scales of codes that a and the weight b have, and zeros of the latter, and a factor of all of them
+  BufferId scaleA, scaleB, zeroB, factorB;
   // the largest magnitudes by which a and b are rounded
   BufferId amaxA, amaxB;
   // the activation, and its gradient

@@ -141,6 +141,7 @@ class FamilyRule {
   // The scales of rows, and those of the part of the weight that a rank has.
   void requireScales() {
     requireIf(&Operands::scaleA, {S::kWhole});
+    requireIf(&Operands::factorB, {S::kWhole});
     for (const OperandName ofWeight : {&Operands::scaleB, &Operands::zeroB})
       if (ids_.*ofWeight) requireScale(ofWeight);
   }

@@ -76,7 +76,8 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
     return fail("{}: operand '{}' is buffer {}, but the program declares {} buffers", where, operand.name,
                 id.value, program.buffers.size());
   const Buffer& buffer = program.at(id);
-  if (buffer.type == DType::kF8_E4M3 && !buffer.region && !operand.isWeight)
+  const bool isOfWeight = operand.isWeight || (operand.scales != nullptr && !operand.scalesRows());
+  if (buffer.type == DType::kF8_E4M3 && !buffer.region && !isOfWeight)
     return fail(
         "{}: operand '{}' is buffer '{}' of type {}, the caller's memory, expected one between kernels",
         where, operand.name, buffer.name, dtypeName(buffer.type));
@@ -290,6 +291,18 @@ Status checkZeros(const TaskProgram& program, const Family& family, const std::s
               shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
 }
 
+// A factor belongs to scales of E4M3.
+Status checkFactor(const TaskProgram& program, const Family& family, const std::string& where) {
+  const Operands ids = findOperands(family);
+  if (!ids.factorB) return {};
+  if (!ids.scaleB) return fail("{} has a 'weight_factor' without a 'weight_scale'", where);
+  const Buffer& scale = program.at(ids.scaleB);
+  if (scale.type == DType::kF8_E4M3) return {};
+  return fail(
+      "{} has a 'weight_factor', but operand 'weight_scale' is buffer '{}' of type {}, expected F8_E4M3",
+      where, scale.name, dtypeName(scale.type));
+}
+
 // Codes have a scale, and nothing else has: rows one per row, a weight one per block. A weight that rows of
 // codes are multiplied by may have none.
 Status checkScales(const TaskProgram& program, const Family& family, const std::string& where) {
@@ -329,6 +342,7 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
   }
   if (Status status = checkRowsOfCodes(program, family, where); !status) return status;
   if (Status status = checkPairs(program, family, where); !status) return status;
+  if (Status status = checkFactor(program, family, where); !status) return status;
   return checkZeros(program, family, where);
 }
 

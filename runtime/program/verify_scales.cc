@@ -11,8 +11,8 @@
 namespace sluice::verify_parts {
 namespace {
 
-enum class Plane { kScales, kEndScales, kZeros, kAmax };
-constexpr std::array<std::string_view, 4> kPlaneNames = {"scales", "end scales", "zeros", "amax"};
+enum class Plane { kScales, kEndScales, kZeros, kFactor, kAmax };
+constexpr std::array<std::string_view, 5> kPlaneNames = {"scales", "end scales", "zeros", "factor", "amax"};
 
 // A family encodes, decodes or moves codes together with one of their planes.
 struct Partners {
@@ -37,6 +37,7 @@ std::vector<Partners> listPartners(const TaskProgram& program, const Family& fam
       if (rounded && program.at(rounded).type == DType::kF8_E4M3)
         addPartners(found, Plane::kAmax, rounded, ids.*info.id);
     }
+  addPartners(found, Plane::kFactor, ids.b, ids.factorB);
   const OperandName coded = codedFactor(program, family);
   const BufferId codes = coded != nullptr ? ids.*coded : ids.codes;
   addPartners(found, Plane::kScales, codes, ids.codeScales);

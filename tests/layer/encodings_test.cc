@@ -55,6 +55,7 @@ const std::vector<Case> kCases = {{"int8,rows=int8"},
                                   {"int4"},
                                   {"fp8e4m3:128x128"},
                                   {"mxfp4"},
+                                  {"nvfp4"},
                                   {"int4:z,rows=int8"},
                                   {"int8,rows=int8,grads=int8"},
                                   {"int8,grads=int8"},
@@ -247,6 +248,25 @@ TEST_CASE("weights of 8-bit floats that do not fit are refused") {
                               p.buffers[ids.tokens.value].type = DType::kF8_E4M3;
                             }),
              Catch::Matchers::Contains("the caller's memory, expected one between kernels"));
+}
+
+TEST_CASE("a factor belongs to scales that are 8-bit floats, and to one weight") {
+  using Ids = const Operands&;
+  CHECK(weightsRefusal("nvfp4", "up_proj_swiglu", [](TaskProgram&, Family&, Ids) {}) == "accepted");
+  CHECK_THAT(weightsRefusal("nvfp4", "up_proj_swiglu",
+                            [](TaskProgram& p, Family&, Ids ids) {
+                              p.buffers[ids.scaleB.value].type = DType::kF8_E8M0;
+                            }),
+             Catch::Matchers::Contains("has a 'weight_factor', but operand 'weight_scale' is buffer "
+                                       "'gate_up_weight_scale' of type F8_E8M0, expected F8_E4M3"));
+  CHECK_THAT(weightsRefusal("nvfp4", "down_proj",
+                            [](TaskProgram& p, Family& f, Ids) {
+                              for (const Family& each : p.families)
+                                if (each.name.ends_with("up_proj_swiglu"))
+                                  placeOf(f, &Operands::factorB) = findBuffer(each, &Operands::factorB);
+                            }),
+             Catch::Matchers::Contains("takes buffer 'gate_up_weight_factor' for the factor of buffer "
+                                       "'down_weight', but it has those of buffer 'gate_up_weight'"));
 }
 
 TEST_CASE("scales that are powers of two belong to codes of 4 bits that rows of bf16 multiply") {

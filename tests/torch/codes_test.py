@@ -25,7 +25,7 @@ def all_weights(experts=EXPERTS):
 
 
 INT8 = "int8,rows=int8"
-SQUARES, POWERS = "fp8e4m3:128x128", "mxfp4"
+SQUARES, POWERS, FACTOR = "fp8e4m3:128x128", "mxfp4", "nvfp4"
 # Encodings, and arguments of quantize() for the same codes.
 KINDS = {
     "int8": {},
@@ -34,6 +34,7 @@ KINDS = {
     "int4:g64z": {"bits": 4, "group": 64, "zeros": True},
     SQUARES: {},
     POWERS: {},
+    FACTOR: {},
 }
 
 
@@ -42,6 +43,8 @@ def decoded(weight, encode=INT8):
         return codes.dequantize_fp8(*sluice_torch.quantize_fp8(weight), dtype=torch.float32)
     if encode == POWERS:
         return codes.dequantize_mxfp4(*sluice_torch.quantize_mxfp4(weight), dtype=torch.float32)
+    if encode == FACTOR:
+        return codes.dequantize_nvfp4(*sluice_torch.quantize_nvfp4(weight), dtype=torch.float32)
     return codes.dequantize(*sluice_torch.quantize(weight, **KINDS[encode]), dtype=torch.float32)
 
 
@@ -51,12 +54,9 @@ def bound_of(encode):
 
 def make(encode=INT8, **options):
     layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
-    part, shard = layer.shape.part, layer.shard
     gate_up, down = all_weights()
     for row, expert in enumerate(layer.local_experts):
-        gate, up = gate_up[expert].chunk(2)
-        columns = slice(shard * part, (shard + 1) * part)
-        codes.set_expert(layer, row, gate[columns], up[columns], down[expert][:, columns])
+        codes.set_expert(layer, row, *gate_up[expert].chunk(2), down[expert])
     return layer
 
 
@@ -220,6 +220,31 @@ class CodesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "a weight with 48 columns, expected a multiple of 32"):
             sluice_torch.quantize_mxfp4(torch.ones(2, 48))
 
+    def test_codes_of_nvfp4_are_the_nearest_numbers_of_their_block(self):
+        weight = torch.randn(3, 5, 64, generator=torch.Generator().manual_seed(1)) * 2.0 ** torch.arange(-7, 8).view(3, 5, 1)
+        weight[0, 0], weight[1, 1], weight[2] = 0, 2.0**-60, 0
+        made, scales, factor = sluice_torch.quantize_nvfp4(weight)
+        self.assertEqual((made.dtype, made.shape, scales.dtype, scales.shape), (torch.uint8, (3, 5, 32), torch.uint8, (3, 5, 4)))
+        self.assertEqual((factor.dtype, factor.shape, factor[2].item()), (torch.float32, (3, 1), 1))
+        for zero in (made[0, 0], scales[0, 0], scales[1, 1], made[2], scales[2]):
+            self.assertEqual(zero.max().item(), 0)
+        self.assertTrue(torch.allclose(factor[:2, 0], weight[:2].flatten(1).abs().amax(1) / (6 * 448), rtol=1e-6))
+        known, of_scales = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.double), codes.e4m3().double()
+        finite = of_scales[of_scales.isfinite()].unique()
+        found = codes.dequantize_nvfp4(made, scales, factor, torch.double)
+        for expert in range(2):
+            blocks, numbers = (each[expert].double().view(-1, 16) for each in (weight, found))
+            step = of_scales[scales[expert].long()].view(-1) * factor[expert].double()
+            wanted = blocks.abs().amax(1) / 6 / factor[expert].double()
+            off = (of_scales[scales[expert].long()].view(-1) - wanted).abs()
+            self.assertTrue(torch.equal(off, (wanted[:, None] - finite).abs().amin(1)))
+            nearest = ((blocks.abs()[..., None] - known * step[:, None, None]).abs()).amin(-1)
+            self.assertLess(((blocks - numbers).abs() - nearest).abs().max().item(), 1e-12)
+        with self.assertRaisesRegex(ValueError, "NaN or infinity"):
+            sluice_torch.quantize_nvfp4(torch.full((1, 16), float("nan")))
+        with self.assertRaisesRegex(ValueError, "a weight with 40 columns, expected a multiple of 16"):
+            sluice_torch.quantize_nvfp4(torch.ones(2, 40))
+
     def test_packed_codes_take_half_of_packed_bfloat16_or_a_third(self):
         x, ids, given, _ = batch(200)
         packed = {}
@@ -257,6 +282,7 @@ class CodesTest(unittest.TestCase):
                 ("int4:g32", 0.22),
                 (SQUARES, 0.06),
                 (POWERS, 0.25),
+                (FACTOR, 0.2),
             ):
                 found = error(make(encode)(x, ids, given), expected)
                 self.assertLess(found, bound, encode)
@@ -264,7 +290,7 @@ class CodesTest(unittest.TestCase):
 
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
-        for encode in ("int8", "int4:g64z", SQUARES, POWERS):
+        for encode in ("int8", "int4:g64z", SQUARES, POWERS, FACTOR):
             layer, other = make(encode, lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():
@@ -355,6 +381,7 @@ class CodesTest(unittest.TestCase):
                 "intermediate columns of a rank: 96, expected a multiple of 128 for fp8e4m3:128x128",
             ),
             (lambda: make("mxfp4,rows=int8"), "encode: rows=int8, expected bf16 with weights=mxfp4"),
+            (lambda: make("nvfp4,rows=int8"), "encode: rows=int8, expected bf16 with weights=nvfp4"),
             (
                 lambda: sluice_torch.MoE(48, INTERMEDIATE, EXPERTS, TOP_K, encode=POWERS),
                 "hidden: 48, expected a multiple of 32 for weights of mxfp4",
@@ -383,6 +410,16 @@ class CodesTest(unittest.TestCase):
                 core_jobs.run_ranks(self, "ranks", size)
 
 
+def check_state(layer):
+    """Shards of codes, joined, are the codes of whole experts."""
+    whole = sluice_torch.state.full(torch.nn.ModuleList([layer]))
+    for name, weight in zip(("gate_up_weight", "down_weight"), all_weights()):
+        for each, tensor in codes.tensors_of(layer.shape, name, weight).items():
+            assert torch.equal(whole[f"0.{each}"], tensor), (layer.shape.encodings, each)
+    layer.reset_parameters()  # at random, with the same scales at all shards
+    sluice_torch.state.full(torch.nn.ModuleList([layer]))
+
+
 def ranks(rank, size):
     for encode in (*KINDS, "int8,rows=int8,grads=int8", "int8,grads=int8"):
         weights = encode.removesuffix(",grads=int8")
@@ -395,6 +432,8 @@ def ranks(rank, size):
             y = layer(x, ids, given)
             for a, b in zip((y, *torch.autograd.grad(y, [x, given], dy)), expected_of(x, ids, given, dy, weights)):
                 assert error(a, b) < bound_of(encode) or not len(x), (encode, options, error(a, b))
+            if "tp" in options:
+                check_state(layer)
             if "spare" in options:
                 layer.place([*range(EXPERTS - 1, -1, -1), *range(size)])
                 moved = layer(x, ids, given)

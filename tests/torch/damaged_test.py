@@ -49,6 +49,9 @@ FORMATS = {
     | parts("weight_scale", lambda out, length: ("U8", (out, length // 32))),
     "mxfp4": parts("weight_packed", lambda out, length: ("U8", (out, length // 2)))
     | parts("weight_scale", lambda out, length: ("U8", (out, length // 32))),
+    "nvfp4": parts("weight", lambda out, length: ("U8", (out, length // 2)))
+    | parts("weight_scale", lambda out, length: ("F8_E4M3", (out, length // 16)))
+    | parts("weight_scale_2", lambda out, length: ("F32", ())),
     "gptq": parts("qweight", lambda out, length: ("I32", (length // 8, out)))
     | parts("qzeros", lambda out, length: ("I32", (length // 32, out // 8)))
     | parts("scales", lambda out, length: ("F16", (length // 32, out)))
@@ -168,7 +171,7 @@ class DamagedTest(unittest.TestCase):
 
     def test_matrices_of_few_rows_and_columns(self):
         for out, length in itertools.product((1, 7, 8, 16, 33), (8, 16, 24, 33, 64)):
-            for form in ("gptq", "awq", "pack-quantized", "mxfp8", "mxfp4", "squares"):
+            for form in ("gptq", "awq", "pack-quantized", "mxfp8", "mxfp4", "nvfp4", "squares"):
                 groups, words = 1, (max(1, length // 8), out)
                 tensors = {
                     "gptq": {"qweight": ("I32", words), "qzeros": ("I32", (groups, max(1, out // 8))), "scales": ("F16", (groups, out))},
@@ -176,6 +179,11 @@ class DamagedTest(unittest.TestCase):
                     "pack-quantized": {"weight_packed": ("I32", (out, max(1, length // 8))), "weight_scale": ("F16", (out, 1)), "weight_shape": ("I64", (2,))},
                     "mxfp8": {"weight": ("F8_E4M3", (out, length)), "weight_scale": ("U8", (out, length // 32))},
                     "mxfp4": {"weight_packed": ("U8", (out, length // 2)), "weight_scale": ("U8", (out, length // 32))},
+                    "nvfp4": {
+                        "weight_packed": ("U8", (out, length // 2)),
+                        "weight_scale": ("F8_E4M3", (out, length // 16)),
+                        "weight_global_scale": ("F32", (1,)),
+                    },
                     "squares": {"weight": ("F8_E4M3", (out, length)), "weight_scale_inv": ("F32", (1, 1))},
                 }[form]
                 with folder({f"{PREFIX}.0.up_proj.{key}": filled(f"{PREFIX}.0.up_proj.{key}", *part) for key, part in tensors.items()}) as path:

@@ -120,7 +120,7 @@ def make(encode="bf16", **options):
 
 def numbers_of(layer, name, row):
     whole = [getattr(layer, each)[row].detach() for each in (name, *layer.shape.beside(name))]
-    if layer.shape.has_powers:
+    if layer.shape.scale_type == "F8_E8M0":
         return codes.dequantize_mxfp4(*whole, dtype=torch.float32)
     return codes.dequantize(*whole, dtype=torch.float32) if layer.shape.has_codes else whole[0].float()
 

@@ -287,7 +287,7 @@ class LoadingTest(unittest.TestCase):
         coded = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode="int8,rows=int8", threads=2)
         load(Folder(tensors), coded)  # numbers, quantised again
         self.assertEqual(coded.gate_up_weight.dtype, torch.int8)
-        pairs = awq(f"{PREFIX}.0.gate_proj", Drawn(1, 128, 128, 32, False))
+        pairs = {key: each for name in NAMES for key, each in awq(f"{PREFIX}.0.{name}", Drawn(1, 128, 128, 32, False)).items()}
         with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='fp8e4m3:128x128'"):
             load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2))
 
@@ -307,6 +307,52 @@ class LoadingTest(unittest.TestCase):
         self.check_as_they_are(layer, plain, made)
         with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has encode='int4:g32'"):
             load(Folder(tensors), make("int4:g32"))
+
+    def test_nvfp4_is_used_as_it_is(self):
+        for weight, second in (("weight", "weight_scale_2"), ("weight_packed", "weight_global_scale")):
+            draw, tensors, made = random.Random(9), {}, {}
+            for expert in range(EXPERTS):
+                factors = {"down_proj": 2.0 ** draw.randrange(-12, -8), None: 2.0 ** draw.randrange(-12, -8)}
+                for name in NAMES:
+                    (out, length), base = SIZES[name], f"{PREFIX}.{expert}.{name}"
+                    pairs = [draw.randrange(256) for _ in range(out * length // 2)]
+                    scales = [draw.randrange(0x48, 0x78) for _ in range(out * length // 16)]
+                    factor = factors.get(name, factors[None])
+                    tensors[f"{base}.{weight}"] = ("U8", (out, length // 2), pairs)
+                    tensors[f"{base}.weight_scale"] = ("F8_E4M3", (out, length // 16), scales)
+                    of_file = ((), factor) if weight == "weight" else ((1,), 1 / factor)
+                    tensors[f"{base}.{second}"] = ("F32", of_file[0], [of_file[1]])
+                    tensors[f"{base}.input_scale"] = ("F32", (), [1.0])
+                    made[expert, name] = *(torch.tensor(each, dtype=torch.uint8).view(out, -1) for each in (pairs, scales)), torch.tensor([factor])
+            layer, plain = make("nvfp4"), make()
+            for each in (layer, plain):
+                load(Folder(tensors, files=2), each)
+            for row in range(EXPERTS):
+                for name, part in (("gate_up_weight", "up_proj"), ("down_weight", "down_proj")):
+                    self.assertTrue(torch.equal(getattr(layer, f"{name}_factor")[row], made[row, part][2]))
+            self.check_as_they_are(layer, plain, made)  # factors that are powers of two round nothing
+            with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 16, but the layer has encode='mxfp4'"):
+                load(Folder(tensors), make("mxfp4"))
+            tensors[f"{PREFIX}.1.up_proj.{second}"] = ("F32", (), [3.0])
+            with self.assertRaisesRegex(ValueError, r"1.gate_proj.weight\S* has the factor .* but .*1.up_proj.weight\S* has the factor .*: expected the same"):
+                load(Folder(tensors), make("nvfp4"))
+            load(Folder(tensors), make())
+            for wrong in (0.0, -1.0, float("inf"), float("nan")):
+                tensors[f"{PREFIX}.1.up_proj.{second}"] = ("F32", (), [wrong])
+                with self.assertRaisesRegex(ValueError, f"1.up_proj.{second} is .*, expected one positive number"):
+                    load(Folder(tensors), make())
+
+    def test_codes_are_made_of_both_matrices(self):
+        """The factor of NVFP4 is that of the larger one."""
+        tensors, drawn = experts(plain)
+        tensors[f"{PREFIX}.0.up_proj.weight"] = (*tensors[f"{PREFIX}.0.up_proj.weight"][:2], [8 * each for each in tensors[f"{PREFIX}.0.up_proj.weight"][2]])
+        layer, other = make("nvfp4"), make(dtype=torch.float32)
+        for each in (layer, other):
+            load(Folder(tensors), each)
+        for name in ("gate_up_weight", "down_weight"):
+            expected = sluice_torch.quantize_nvfp4(getattr(other, name).detach())
+            for each, tensor in zip((name, f"{name}_scales", f"{name}_factor"), expected):
+                self.assertTrue(torch.equal(getattr(layer, each), tensor), each)
 
     def test_experts_in_another_order(self):
         tensors, drawn = experts(plain)

@@ -13,7 +13,7 @@ from sluice_torch import cache
 from sluice_torch.lora import LoRAConfig
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 128, 8, 2
-KINDS = ("bf16", "int8,rows=int8", "int4:g32,rows=int8", "int4:g64z", "fp8e4m3:128x128", "mxfp4")
+KINDS = ("bf16", "int8,rows=int8", "int4:g32,rows=int8", "int4:g64z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
 
 
 def make(encode="bf16", seed=0, frozen=True, **options):

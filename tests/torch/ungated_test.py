@@ -29,10 +29,9 @@ def whole_weights():
 def make(activation="relu2", **options):
     layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, activation=activation, threads=1, timeout=20, **options)
     whole = {name: each[layer.local_experts] for name, each in whole_weights().items()}
-    own = [sharding.take(name, each, layer.shard, layer.shape.tp, 1) for name, each in whole.items()]
     with torch.no_grad():
         for row in range(len(layer.gate_up_weight)):
-            codes.set_expert(layer, row, *(each[row] for each in own))
+            codes.set_expert(layer, row, *(each[row] for each in whole.values()))
     return layer
 
 

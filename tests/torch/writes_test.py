@@ -34,6 +34,7 @@ CACHES = {
     "int4 by bf16": ({"encode": "int4:g32", "pack_frozen": True}, 0.3),
     "squares": ({"encode": "fp8e4m3:128x128", "pack_frozen": True}, 0.08),
     "powers": ({"encode": "mxfp4", "pack_frozen": True}, 0.3),
+    "factors": ({"encode": "nvfp4", "pack_frozen": True}, 0.3),
     "places": ({"spare": 2, "pack_frozen": True}, BOUND),
 }
 
@@ -124,7 +125,7 @@ def initialise(layer):
     set_weights(layer, NEW)
 
 
-PLAIN, CODES = {"packed", "packed float32", "amaxes", "amaxes and packed", "delayed amaxes", "blocks"}, {"int8", "int4", "int4 by bf16", "squares"}
+PLAIN, CODES = {"packed", "packed float32", "amaxes", "amaxes and packed", "delayed amaxes", "blocks"}, {"int8", "int4", "int4 by bf16", "squares", "powers", "factors"}
 ALL = PLAIN | CODES | {"places"}
 DELAYED = {"delayed amaxes"}  # scales of rows are for those of earlier steps, unless the way says that weights are others
 # Each way, and the caches that a layer can have with it.

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <string_view>
 
 #include "runtime/base/memory_left.h"
 #include "runtime/base/threads.h"
@@ -24,6 +27,8 @@ bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tens
 // Codes of 8 bits are -127 to 127, evenly, and those of 4 bits -8 to 7: of this size on average.
 constexpr int64_t kCodes = 255;
 constexpr double kSizeOfCodes = 73.6, kSizeOfHalves = 4.6;
+// Scales of E4M3 are of this size, and their factor is a small power of two.
+constexpr float kSizeOfE4m3 = 64, kFactor = 0x1p-12F;
 
 // Numbers of about this size. Codes are of any size, and of scales `scale` is that of codes times them: a
 // layer with other numbers than those of use may run slowly (exp of large ones has subnormal results).
@@ -37,6 +42,8 @@ void fillRandom(Tensor& tensor, double scale, uint64_t stream, double sizeOfCode
       value = static_cast<float>(random.below(256));
     else if (isCodes(tensor.type()))
       value = static_cast<float>(random.below(kCodes) - kCodes / 2);
+    else if (sizeOfCodes != 0 && tensor.type() == DType::kF8_E4M3)
+      value = (0.5F + static_cast<float>(random.uniform())) * kSizeOfE4m3;
     else if (sizeOfCodes != 0)
       value = static_cast<float>((0.5 + random.uniform()) * scale / sizeOfCodes);
     else
@@ -78,7 +85,9 @@ TensorMap makeRows(const TaskProgram& program, int rank, int64_t tokens, int64_t
     const double fanIn =
         ofRows ? 1.0
                : static_cast<double>(tensor.shape()[sizeOfCodes != 0 ? last : std::min<size_t>(1, last)]);
-    if (buffer.role == Role::kInput && buffer.type != DType::kI32)
+    if (buffer.name.ends_with("_weight_factor"))
+      std::fill_n(tensor.as<float>(), tensor.elements(), kFactor);
+    else if (buffer.role == Role::kInput && buffer.type != DType::kI32)
       fillRandom(tensor, 1 / std::sqrt(fanIn), b << 16 | static_cast<uint32_t>(rank), sizeOfCodes);
     tensors.emplace(buffer.name, std::move(tensor));
   }
@@ -109,8 +118,9 @@ Status bindTensors(const TaskProgram& program, int rank, Weights weights, Tensor
     Tensor& tensor = found->second;
     const TensorView view{tensor.type(), tensor.shape(), tensor.data()};
     const std::string& name = buffer.name;
-    const bool isWeight =
-        name.ends_with("_weight") || name.ends_with("_weight_scale") || name.ends_with("_weight_zero");
+    const bool isWeight = std::ranges::any_of(
+        std::to_array<std::string_view>({"_weight", "_weight_scale", "_weight_zero", "_weight_factor"}),
+        [&](std::string_view end) { return name.ends_with(end); });
     if (Status status = context.bind(buffer.name, view, isWeight ? weights : Weights::kOrdinary); !status)
       return status;
   }

@@ -165,13 +165,15 @@ class FamilyAtRank {
     }
     // a weight that bf16 rows are multiplied by becomes bf16
     if (!ids_.scaleA) store(DType::kBF16, values);
+    if (ids_.factorB)
+      for (double& value : values) value *= read(ids_.factorB)->data[static_cast<size_t>(expert)];
     return values;
   }
 
-  // What the codes stand for in elements that have two of 4 bits: they are floats beside powers of two, and
-  // else whole numbers, which count from 8 without zeros.
+  // What the codes stand for in elements that have two of 4 bits: they are floats beside scales that are
+  // codes, and else whole numbers, which count from 8 without zeros.
   std::vector<double> expanded(const std::vector<double>& elements) const {
-    const bool areFloats = ids_.scaleB && c_.program.at(ids_.scaleB).type == DType::kF8_E8M0;
+    const bool areFloats = ids_.scaleB && c_.program.at(ids_.scaleB).type != DType::kF32;
     const double minus = ids_.zeroB ? 0 : 8;
     const auto numberOf = [&](int code) { return areFloats ? kTwiceE2m1[code] / 2.0 : code - minus; };
     std::vector<double> values;

@@ -240,8 +240,10 @@ bool canMake(const TaskProgram& program, BufferId id) {
   if (buffer.type == DType::kI32)
     return std::any_of(program.entries.begin(), program.entries.end(),
                        [&](const Entry& entry) { return entry.expertIds == id || entry.placement == id; });
-  if (isCodes(buffer.type) || buffer.type == DType::kF8_E4M3) return productWith(program, id) != nullptr;
-  if (buffer.type == DType::kF8_E8M0) return productWith(program, id, &Operands::scaleB) != nullptr;
+  const bool scales = productWith(program, id, &Operands::scaleB) != nullptr;
+  if (isCodes(buffer.type) || buffer.type == DType::kF8_E4M3)
+    return scales || productWith(program, id) != nullptr;
+  if (buffer.type == DType::kF8_E8M0) return scales;
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
@@ -304,16 +306,29 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
     std::fill_n(tensor.as<float>(), tensor.elements(), kOfRows);
     return;
   }
+  constexpr double kSizeOfHalves = 2.9;  // the standard deviation of codes of 4 bits that are floats
+  constexpr float kSizeOfE4m3 = 64;      // scales of E4M3, whose factor is that much smaller
   const Family *scaled = productWith(program, id, &Operands::scaleB),
-               *shifted = productWith(program, id, &Operands::zeroB);
-  const Family* product = scaled ? scaled : shifted ? shifted : productWith(program, id);
+               *shifted = productWith(program, id, &Operands::zeroB),
+               *multiplied = productWith(program, id, &Operands::factorB);
+  if (scaled && buffer.type == DType::kF8_E4M3)
+    return fillScales(tensor, kSizeOfE4m3, streamOf(spec, buffer.name, owner));
+  const Family* product = scaled       ? scaled
+                          : shifted    ? shifted
+                          : multiplied ? multiplied
+                                       : productWith(program, id);
   const bool dense = product && program.at(product->space).kind == SpaceKind::kTokens;
   double scale = product ? 1 / std::sqrt(fanIn(program, *product)) : 1.0;
+  if (multiplied) {
+    std::fill_n(tensor.as<float>(), tensor.elements(),
+                static_cast<float>(scale / kSizeOfHalves / kSizeOfE4m3));
+    return;
+  }
   if (scaled || shifted) {
     // codes of 8 bits are of numbers whose standard deviation is a quarter of the largest; those of 4 bits
-    // are even, with a standard deviation of 4.6 around 7.5, or 2.9 as floats, and those of 8-bit floats, 100
+    // are even, with a standard deviation of 4.6 around 7.5, and those of 8-bit floats, 100
     const DType codes = program.at(findBuffer(*product, &Operands::b)).type;
-    const double ofHalves = buffer.type == DType::kF8_E8M0 ? 2.9 : 4.6;
+    const double ofHalves = buffer.type == DType::kF8_E8M0 ? kSizeOfHalves : 4.6;
     scale *= codes == DType::kU8 ? 1 / ofHalves : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;
     return fillScales(tensor, scaled ? scale : -7.5 * scale, streamOf(spec, buffer.name, dense ? 0 : owner));
   }

@@ -25,6 +25,7 @@ _EXPORTS = {
     "quantize": "codes",
     "quantize_fp8": "codes",
     "quantize_mxfp4": "codes",
+    "quantize_nvfp4": "codes",
     "trace": "tracing",
     "load_experts": "loading",
     "adapter_config": "adapters",

@@ -2,6 +2,7 @@
 
 import torch
 
+from . import sharding
 from .encodings import BLOCK
 from .graphs import SQUARE, LayerShape
 from .writes import write
@@ -154,30 +155,83 @@ def quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def dequantize_mxfp4(codes: torch.Tensor, powers: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     """The numbers of codes as quantize_mxfp4() makes them; code 8 is 0, as code 0."""
+    return _by_scales(codes, e8m0()[powers.long()]).to(dtype)
+
+
+def _by_scales(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The numbers of pairs of E2M1 times those of the scales of their blocks, in float64."""
     known = torch.tensor((*_E2M1, *(0.0 - each for each in _E2M1)), dtype=torch.float64)
     numbers = known[_of_pairs(codes).long()]
-    return (numbers.unflatten(-1, (powers.shape[-1], -1)) * e8m0()[powers.long()].unsqueeze(-1)).flatten(-2).to(dtype)
+    return (numbers.unflatten(-1, (scales.shape[-1], -1)) * scales.unsqueeze(-1)).flatten(-2)
+
+
+# Numbers along a sum that share a scale of NVFP4.
+NV_BLOCK = 16
+_LARGEST_E2M1, _LARGEST_E4M3 = 6, 448
+
+
+@torch.no_grad()
+def quantize_nvfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Codes of E2M1, uint8 [..., out, in / 2], two per byte, the first in the lower half, scales of E4M3, uint8 [..., out, in / 16],
+    and a factor of them, float32 [..., 1], of a weight: factor = amax / (6 * 448) for its largest magnitude amax, the nearest scales
+    to amax / (6 * factor) for that of each block, and the nearest numbers to weight / (scale * factor), ties to even codes. The weight
+    is about code * scale * factor.
+
+    ValueError: a weight with NaN or infinity; rows of other lengths than multiples of 16.
+    """
+    weight = weight.float()
+    if weight.shape[-1] % NV_BLOCK:
+        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {NV_BLOCK}")
+    if not torch.isfinite(weight).all():
+        raise ValueError("a weight with NaN or infinity has no codes")
+    blocks = weight.double().unflatten(-1, (-1, NV_BLOCK))
+    amax = blocks.abs().amax(-1)
+    largest = amax.flatten(-2).amax(-1, keepdim=True)
+    factor = torch.where(largest < _LEAST, 1.0, largest / (_LARGEST_E2M1 * _LARGEST_E4M3)).float()
+    of_matrix = factor.double().unsqueeze(-1)
+    scales = _nearest(amax / (_LARGEST_E2M1 * of_matrix), e4m3()[:127].double())
+    step = (e4m3().double()[scales] * of_matrix).unsqueeze(-1)
+    size = torch.where(step > 0, blocks.abs() / step, 0).flatten(-2)
+    made = _nearest(size, torch.tensor(_E2M1, dtype=torch.double))
+    return in_pairs((made + 8 * ((weight < 0) & (made > 0))).to(torch.uint8)), scales.to(torch.uint8), factor
+
+
+def dequantize_nvfp4(
+    codes: torch.Tensor, scales: torch.Tensor, factor: torch.Tensor, dtype: torch.dtype = torch.bfloat16
+) -> torch.Tensor:
+    """The numbers of codes as quantize_nvfp4() makes them, rounded once at the end; code 8 is 0, as code 0."""
+    return (_by_scales(codes, e4m3().double()[scales.long()]) * factor.double().unsqueeze(-1)).to(dtype)
+
+
+# How floats of 4 bits are made and read, by the elements of their scales.
+_OF_FLOATS = {"F8_E8M0": (quantize_mxfp4, dequantize_mxfp4), "F8_E4M3": (quantize_nvfp4, dequantize_nvfp4)}
 
 
 def numbers_of(shape: LayerShape, codes: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
     """The numbers of a weight of a layer that has codes."""
     if shape.has_squares:
         return dequantize_fp8(codes, *beside)
-    return dequantize_mxfp4(codes, *beside) if shape.has_powers else dequantize(codes, *beside)
+    return _OF_FLOATS[shape.scale_type][1](codes, *beside) if shape.scale_type in _OF_FLOATS else dequantize(codes, *beside)
 
 
 def tensors_of(shape: LayerShape, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The parameters of a layer for its weight `name` or a part of its rows: the weight itself, or codes and what they
-    have beside them."""
+    """The parameters of a layer for its weight `name`: the weight itself, or codes and what they have beside them."""
     if not shape.has_codes:
         return {name: weight}
     if shape.has_squares:
         made = quantize_fp8(weight)
-    elif shape.has_powers:
-        made = quantize_mxfp4(weight)
+    elif shape.scale_type in _OF_FLOATS:
+        made = _OF_FLOATS[shape.scale_type][0](weight)
     else:
         made = quantize(weight, shape.bits, shape.group, shape.zeros)
     return dict(zip((name, *shape.beside(name)), made))
+
+
+def shards_of(layer: torch.nn.Module, name: str, whole: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The parameters of a layer for whole experts, of which it gets its shard: so scales are the same at all shards."""
+    shape = layer.shape
+    made = tensors_of(shape, name, whole)
+    return {each: sharding.take(each, tensor, layer.shard, shape.tp, shape.inputs) for each, tensor in made.items()}
 
 
 def part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor:
@@ -187,12 +241,16 @@ def part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor):
-    """Sets the weights of row `row` of a layer's parameters, an expert or a shard of one: gate, if there is one, and up
-    [I, H], and down [H, I]. If the layer has codes, these are made of them."""
+def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor, is_shard: bool = False):
+    """Sets the weights of row `row` of a layer's parameters: gate, if there is one, and up [I, H], and down [H, I], of a whole
+    expert, of which the layer gets its shard, or of that shard. If the layer has codes, these are made of what is given."""
     *before, down = matrices
-    places = [("gate_up_weight", number, each) for number, each in enumerate(before)]
-    for name, number, given in (*places, ("down_weight", None, down)):
-        plain = getattr(layer, name).is_floating_point()
-        for each, tensor in ({name: given} if plain else tensors_of(layer.shape, name, given)).items():
-            write(part_of(getattr(layer, each)[row], number, len(before)), tensor)
+    for name, given in (("gate_up_weight", torch.cat(before)), ("down_weight", down)):
+        if not is_shard:
+            own = {each: tensor[0] for each, tensor in shards_of(layer, name, given.unsqueeze(0)).items()}
+        elif getattr(layer, name).is_floating_point():
+            own = {name: given}
+        else:
+            own = tensors_of(layer.shape, name, given)
+        for each, tensor in own.items():
+            write(getattr(layer, each)[row], tensor)

@@ -65,7 +65,7 @@ class FineTuning:
                 found = f"has shape {list(each.shape)}" if isinstance(each, torch.Tensor) else f"is of type {type(each).__name__}"
                 raise ValueError(f"{name} {found}, expected {sizes[name]}")
         for row in range(sizes["up"][0]):
-            set_expert(self.layer, row, *(each[row] for each in given.values()))
+            set_expert(self.layer, row, *(each[row] for each in given.values()), is_shard=True)
         self.layer._scales.forget()
         self._loaded = True
 

@@ -24,15 +24,17 @@ _WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16
 @dataclasses.dataclass
 class Matrix:
     """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
-    symmetric; or pairs of E2M1 with powers of two as scales; or codes of E4M3 with a scale for each square."""
+    symmetric; or pairs of E2M1 with powers of two as scales, or with E4M3 and a factor; or codes of E4M3 with a scale for
+    each square."""
 
     name: str
     numbers: torch.Tensor | None = None  # [out, in], a floating type
     pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
-    scale: torch.Tensor | None = None  # [out, groups], a floating type, or uint8: exponents of powers of two plus 127; of
-    # squares float32 [out / 128, in / 128], rounded up
+    scale: torch.Tensor | None = None  # [out, groups], a floating type, or uint8: exponents of powers of two plus 127, or with
+    # a factor E4M3; of squares float32 [out / 128, in / 128], rounded up
     zero: torch.Tensor | None = None  # float32 [out, groups]; None: symmetric
     squares: torch.Tensor | None = None  # uint8 [out, in], as sluice_torch.quantize_fp8() makes them
+    factor: torch.Tensor | None = None  # float32 [1]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -46,8 +48,11 @@ class Matrix:
         return self.shape[1] // self.scale.shape[1]
 
     @property
-    def has_powers(self) -> bool:
-        return self.pairs is not None and self.scale.dtype == torch.uint8
+    def scale_type(self) -> str:
+        """As LayerShape.scale_type."""
+        if self.scale.dtype != torch.uint8:
+            return "F32"
+        return "F8_E8M0" if self.factor is None else "F8_E4M3"
 
     def decoded(self) -> torch.Tensor:
         """The numbers, of codes in float32."""
@@ -55,7 +60,9 @@ class Matrix:
             return self.numbers
         if self.squares is not None:
             return codes.dequantize_fp8(self.squares, self.scale, torch.float32)
-        if self.has_powers:
+        if self.factor is not None:
+            return codes.dequantize_nvfp4(self.pairs, self.scale, self.factor, torch.float32)
+        if self.scale_type == "F8_E8M0":
             return codes.dequantize_mxfp4(self.pairs, self.scale, torch.float32)
         return codes.dequantize(self.pairs, self.scale.float(), self.zero, torch.float32)
 
@@ -63,13 +70,18 @@ class Matrix:
 def read(checkpoint: Checkpoint, base: str) -> Matrix:
     """The matrix of a linear layer. ValueError: none of the formats, or parts that do not fit each other."""
     if f"{base}.weight_packed" in checkpoint:
-        has_words = checkpoint.type_of(f"{base}.weight_packed") != "U8"
-        return _pack_quantized(checkpoint, base) if has_words else _mxfp4(checkpoint, base)
+        if checkpoint.type_of(f"{base}.weight_packed") != "U8":
+            return _pack_quantized(checkpoint, base)
+        if f"{base}.weight_global_scale" in checkpoint:
+            return _nvfp4(checkpoint, base, "weight_packed", "weight_global_scale")
+        return _mxfp4(checkpoint, base)
     if f"{base}.qweight" in checkpoint:
         return _grouped(checkpoint, base)
     name = f"{base}.weight"
     if name not in checkpoint:
         raise ValueError(f"{checkpoint.path} has no {name}, .qweight or .weight_packed")
+    if f"{base}.weight_scale_2" in checkpoint:
+        return _nvfp4(checkpoint, base, "weight", "weight_scale_2")
     weight = checkpoint[name]
     if weight.dim() != 2:
         raise ValueError(f"{name} has shape {list(weight.shape)}, expected a matrix")
@@ -106,6 +118,23 @@ def _mxfp4(checkpoint: Checkpoint, base: str) -> Matrix:
         raise ValueError(f"{name} has rows of {columns}, expected a multiple of the {BLOCK} of a block of MXFP4")
     scale = _part(checkpoint, f"{base}.weight_scale", (rows, columns // BLOCK), _EXPONENTS)
     return Matrix(name, pairs=pairs, scale=scale)
+
+
+def _nvfp4(checkpoint: Checkpoint, base: str, weight: str, second: str) -> Matrix:
+    """Pairs of E2M1 along the sum, [out, in / 2], with E4M3 for each 16, [out, in / 16], and one scale of all: a factor as
+    ModelOpt writes it, or a divisor as compressed-tensors does."""
+    name, of_all = f"{base}.{weight}", f"{base}.{second}"
+    pairs = _matrix(checkpoint, name, ("U8",))
+    rows, columns = pairs.shape[0], 2 * pairs.shape[1]
+    if columns % codes.NV_BLOCK:
+        raise ValueError(f"{name} has rows of {columns}, expected a multiple of the {codes.NV_BLOCK} of a block of NVFP4")
+    scale = _part(checkpoint, f"{base}.weight_scale", (rows, columns // codes.NV_BLOCK), ("F8_E4M3",))
+    found = _present(checkpoint, of_all)
+    _check_type(checkpoint, of_all, ("F32",))
+    if found.numel() != 1 or not torch.isfinite(found).all() or not found.item() > 0:
+        raise ValueError(f"{of_all} is {found.flatten()[:2].tolist()} of shape {list(found.shape)}, expected one positive number")
+    factor = found.reshape(1) if second == "weight_scale_2" else 1 / found.reshape(1)
+    return Matrix(name, pairs=pairs, scale=scale, factor=factor)
 
 
 def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:

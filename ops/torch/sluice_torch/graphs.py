@@ -128,9 +128,9 @@ class LayerShape:
         return self.encodings.facts.across != 1
 
     @property
-    def has_powers(self) -> bool:
-        """Whether the scales of codes of 4 bits are powers of two, in uint8."""
-        return self.encodings.facts.scale != "F32"
+    def scale_type(self) -> str:
+        """The elements of scales: F32, or of floats of 4 bits F8_E8M0 or F8_E4M3, which tensors have in uint8."""
+        return self.encodings.facts.scale
 
     @property
     def group(self) -> int:
@@ -143,13 +143,20 @@ class LayerShape:
         return self.encodings.facts.zeros
 
     def beside(self, weight: str) -> tuple[str, ...]:
-        """The names of what a weight of codes has beside them: its scale and, with zeros, its zero; with groups or squares
-        in the plural, because these are sharded where those of channels are not."""
+        """The names of what a weight of codes has beside them: its scale and, with zeros, its zero, with groups or squares
+        in the plural, because these are sharded where those of channels are not; and a factor, if the scales of a matrix have one."""
         kinds = ("scale", "zero")[: self.has_codes + self.zeros]
-        return tuple(f"{weight}_{kind}{'s' if self.group or self.has_squares else ''}" for kind in kinds)
+        names = [f"{weight}_{kind}{'s' if self.group or self.has_squares else ''}" for kind in kinds]
+        return tuple(names + [f"{weight}_factor"] * self.encodings.facts.factor)
 
-    def scales(self, rows: int, length: int) -> tuple[int, int]:
-        """The shape of the scales of a matrix of `rows` by sums of this length."""
+    def type_beside(self, name: str) -> str:
+        """The elements of one of these."""
+        return "F32" if name.endswith("_factor") else self.scale_type
+
+    def sizes_beside(self, name: str, rows: int, length: int) -> tuple[int, ...]:
+        """The sizes of one of these, for a matrix of `rows` by sums of this length."""
+        if name.endswith("_factor"):
+            return (1,)
         if self.has_squares:
             return -(-rows // SQUARE), -(-length // SQUARE)
         return rows, length // self.group if self.group else 1
@@ -191,7 +198,8 @@ def forward_graph(shape: LayerShape) -> dict:
     graph.add_entry("forward", inputs=inputs, outputs=["y"])
     graph.add_op("route", {name: name for name in routed_by}, {"routing": "routing"})
     graph.add_op("dispatch", {"tokens": "x", "routing": "routing"}, {"rows": "rows_x"})
-    scales = [dict(zip(("weight_scale", "weight_zero"), names)) for names in beside]
+    operands = ["weight_scale", *["weight_zero"] * shape.zeros, *["weight_factor"] * shape.encodings.facts.factor]
+    scales = [dict(zip(operands, names)) for names in beside]
     add_product(graph, "up_proj", "rows_x", "gate_up_weight", "gate_up", **scales[0])
     graph.add_op("activation", {"gate_up": "gate_up"}, {"act": "act"}, kind=shape.activation, limit=shape.limit)
     add_product(graph, "down_proj", "act", "down_weight", "down_out", **scales[1])
@@ -221,11 +229,11 @@ def _tensors(shape: LayerShape) -> Graph:
     weight("gate_up_weight", both, hidden // per_element, parallel=before, type=of_weights)
     weight("down_weight", hidden, columns // per_element, parallel="columns", type=of_weights)
     for name in shape.beside("gate_up_weight"):
-        rows, along = shape.scales(both, hidden)
-        weight(name, rows, along, parallel=before if rows > 1 else None, type=facts.scale)
+        sizes = shape.sizes_beside(name, both, hidden)
+        weight(name, *sizes, parallel=before if sizes[0] > 1 else None, type=shape.type_beside(name))
     for name in shape.beside("down_weight"):
-        rows, along = shape.scales(hidden, columns)
-        weight(name, rows, along, parallel="columns" if along > 1 else None, type=facts.scale)
+        sizes = shape.sizes_beside(name, hidden, columns)
+        weight(name, *sizes, parallel="columns" if sizes[-1] > 1 else None, type=shape.type_beside(name))
     if shape.spare is not None:
         graph.add_tensor("placement", "I32", shape.places)
     graph.add_tensor("routing", "routing")

@@ -31,8 +31,8 @@ def load_experts(
               ("gate_proj", "up_proj", "down_proj"); without a gate, of the last two. Or a GGUF file, which has all
               experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
     layer     sluice_torch.MoE. Codes of 4 bits go as they are into one with weights of int4 that have the group
-              of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"), or, if they are floats, of mxfp4; other
-              layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything.
+              of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"), or, if they are floats, of mxfp4 or nvfp4;
+              other layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything.
     physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
     progress  True: shows a bar (package tqdm)
 
@@ -59,13 +59,16 @@ def load_experts(
         places.setdefault(expert, []).append(row)
     for expert, rows in _shown(places.items(), progress):
         of_file = expert if physical_to_logical_map is None else physical_to_logical_map[expert]
-        parts = _parts(shape)
+        parts, found = _parts(shape), {}
         for part, name in zip(parts, names[-len(parts) :]):
             if is_stacked:
                 matrix = checkpoint.matrix(prefix, of_file, name, shape.experts if physical_to_logical_map is None else None)
             else:
                 matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
-            _set(layer, checkpoint, rows, part, _shard(layer, matrix, part))
+            _check_shape(shape, matrix, part)
+            found.setdefault(part[0], []).append((part, matrix))
+        for name, given in found.items():
+            _set_weight(layer, checkpoint, rows, name, given)
         checkpoint.release()
     layer._scales.forget()
 
@@ -86,12 +89,15 @@ def _shown(experts, progress: bool):
     return tqdm.tqdm(experts, desc="experts", unit="expert")
 
 
-def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> formats.Matrix:
-    """What this rank has of a whole matrix."""
-    shape, (name, _, dimension) = layer.shape, part
-    whole = (shape.hidden, shape.intermediate) if name == "down_weight" else (shape.intermediate, shape.hidden)
+def _check_shape(shape, matrix: formats.Matrix, part: tuple):
+    whole = (shape.hidden, shape.intermediate) if part[0] == "down_weight" else (shape.intermediate, shape.hidden)
     if matrix.shape != whole:
         raise ValueError(f"{matrix.name} is a matrix of {list(matrix.shape)}, expected {list(whole)} [out, in]")
+
+
+def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> formats.Matrix:
+    """What this rank has of a whole matrix."""
+    shape, dimension = layer.shape, part[2]
     if shape.tp == 1:
         return matrix
     own = slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
@@ -113,31 +119,47 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
         of_scales = (slice(None), slice(own.start // matrix.group, own.stop // matrix.group))
     scale, zero = (None if each is None else each[of_scales] for each in (matrix.scale, matrix.zero))
     pairs = matrix.pairs[own] if dimension == 0 else matrix.pairs[:, own.start // 2 : own.stop // 2]
-    return formats.Matrix(matrix.name, None, pairs, scale, zero)
+    return formats.Matrix(matrix.name, None, pairs, scale, zero, factor=matrix.factor)
 
 
-def _set(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], part: tuple, matrix: formats.Matrix):
-    name, half, _ = part
+def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], name: str, given: list[tuple]):
+    """Sets a parameter from its parts, whole matrices: codes as they are, or made of the numbers of all parts."""
     shape = layer.shape
-    if not shape.has_codes:
-        tensors = {name: matrix.decoded()}
-    elif matrix.numbers is not None or (matrix.squares is not None and not shape.has_squares):
-        tensors = codes.tensors_of(shape, name, matrix.decoded())
-    else:
-        tensors = dict(zip((name, *shape.beside(name)), _as_they_are(layer, matrix)))
-    for each, tensor in tensors.items():
+    if shape.has_codes and all(_has_numbers(shape, matrix) for _, matrix in given):
+        whole = torch.cat([matrix.decoded() for _, matrix in given])
+        tensors = codes.shards_of(layer, name, whole.unsqueeze(0))
         for row in rows:
-            checkpoint.copy_into(codes.part_of(getattr(layer, each)[row], half, shape.inputs), tensor)
+            for each, tensor in tensors.items():
+                checkpoint.copy_into(getattr(layer, each)[row], tensor[0])
+        return
+    factors = {matrix.factor.item(): matrix.name for _, matrix in given if matrix.factor is not None}
+    if shape.has_codes and len(factors) > 1:
+        said = " but ".join(f"{name} has the factor {factor:.9g}" for factor, name in factors.items())
+        raise ValueError(f"{said}: expected the same, since the codes of a layer have one for both")
+    for part, matrix in given:
+        own = _shard(layer, matrix, part)
+        tensors = dict(zip((name, *shape.beside(name)), _as_they_are(layer, own))) if shape.has_codes else {name: own.decoded()}
+        for each, tensor in tensors.items():
+            for row in rows:
+                to = getattr(layer, each)[row]
+                checkpoint.copy_into(to if to.dim() == 1 else codes.part_of(to, part[1], shape.inputs), tensor)
+
+
+def _has_numbers(shape, matrix: formats.Matrix) -> bool:
+    """Whether codes of the layer are made of its numbers."""
+    return matrix.numbers is not None or (matrix.squares is not None and not shape.has_squares)
 
 
 def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
-    """Codes, scale and zero as a layer has them."""
+    """Codes, scale and zero or factor as a layer has them."""
     shape = layer.shape
+    if _has_numbers(shape, matrix):
+        raise ValueError(f"{matrix.name} has no codes of 4 bits, but another part of that weight has: expected the same of both")
     if matrix.squares is not None:
         return matrix.squares, matrix.scale
     group = 0 if matrix.scale.shape[1] == 1 and not shape.group else matrix.group
-    if shape.bits != 4 or group != shape.group or matrix.has_powers != shape.has_powers:
-        kind = "4-bit floats" if matrix.has_powers else "4-bit codes"
+    if shape.bits != 4 or group != shape.group or matrix.scale_type != shape.scale_type:
+        kind = "4-bit codes" if matrix.scale_type == "F32" else "4-bit floats"
         raise ValueError(
             f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {shape.encodings}: "
             f"they would be quantised twice"
@@ -145,5 +167,5 @@ def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.
     if not shape.zeros:
         if matrix.zero is not None:
             raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z")
-        return matrix.pairs, matrix.scale
+        return matrix.pairs, matrix.scale, *([] if matrix.factor is None else [matrix.factor])
     return matrix.pairs, matrix.scale, -8 * matrix.scale.float() if matrix.zero is None else matrix.zero

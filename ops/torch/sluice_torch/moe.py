@@ -77,6 +77,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
                                      by group); rows that they multiply become codes, too. "int4:g64z": zeros beside scales
                  "fp8e4m3:128x128"   E4M3 in uint8, with ..._scales [E, 2 I / 128, H / 128]
                  "mxfp4"             E2M1, two per byte, with powers of two per 32 in uint8 (..._scales [E, 2 I, H / 32])
+                 "nvfp4"             E2M1, with E4M3 per 16 in uint8 (..._scales [E, 2 I, H / 16]) and ..._factor [E, 1]
                  "mxfp8,grads=mxfp8e5m2"   weights are trained, and products round their factors in blocks of 32
                  "fp8e4m3:delayed"   they round by scales of largest magnitudes of earlier steps, which the layer and its
                                      state_dict keep
@@ -160,8 +161,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         else:
             made = {name: empty_weight(*rows, length // 2, dtype=torch.uint8)}
         for each in self.shape.beside(name):
-            of_scales = torch.uint8 if self.shape.has_powers else torch.float32
-            made[each] = torch.empty(rows[0], *self.shape.scales(rows[1], length), dtype=of_scales)
+            of_scales = torch.float32 if self.shape.type_beside(each) == "F32" else torch.uint8
+            made[each] = torch.empty(rows[0], *self.shape.sizes_beside(each, rows[1], length), dtype=of_scales)
         for each, tensor in made.items():
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 
@@ -246,7 +247,10 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         if self.shape.has_codes:
             for row in range(len(self.gate_up_weight)):
                 before = [torch.empty(part, hidden).uniform_(-bounds[0], bounds[0]) for _ in range(self.shape.inputs)]
-                codes.set_expert(self, row, *before, torch.empty(hidden, part).uniform_(-bounds[1], bounds[1]))
+                down = torch.empty(hidden, part).uniform_(-bounds[1], bounds[1])
+                for each, bound in (*((each, bounds[0]) for each in before), (down, bounds[1])):
+                    each[:, 0], each[:, -1] = bound, -bound  # so scales are the same at all shards
+                codes.set_expert(self, row, *before, down, is_shard=True)
         else:
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
                 write(weight, functools.partial(torch.nn.init.uniform_, a=-bound, b=bound))

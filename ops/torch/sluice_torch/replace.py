@@ -226,14 +226,17 @@ def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], f
     columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     whole = local == [*range(experts.count)] and part == experts.intermediate
-    if experts.stacked and not experts.transposed and whole and layer.gate_up_weight.is_floating_point():
+    plain = layer.gate_up_weight.is_floating_point()
+    if experts.stacked and not experts.transposed and whole and plain:
         layer.gate_up_weight = torch.nn.Parameter(own[experts.gate].detach())
         layer.down_weight = torch.nn.Parameter(own[experts.down].detach())
     else:
         for expert in range(experts.count):
             for row in [row for row, own in enumerate(local) if own == expert]:
                 *before, down = experts.matrices(expert)
-                set_expert(layer, row, *(matrix[columns] for matrix in before), down[:, columns])
+                if plain:
+                    before, down = [matrix[columns] for matrix in before], down[:, columns]
+                set_expert(layer, row, *before, down, is_shard=plain)
             if not experts.stacked:
                 _empty(experts.module[expert].parameters())
         _empty(own.values())

@@ -8,6 +8,7 @@ the shards.
 import torch
 
 from . import lora
+
 # Parameters of a layer -> the dimension of intermediate columns, and whether it has those of all inputs of the activation:
 # of gate and of up.
 _SHARDED = {
@@ -27,7 +28,7 @@ WEIGHTS = ("gate_up_weight", "down_weight")
 # All tensors of a layer whose first dimension is its experts.
 OF_EXPERTS = (
     *WEIGHTS,
-    *(f"{weight}_{kind}" for weight in WEIGHTS for kind in ("scale", "zero", "scales", "zeros")),
+    *(f"{weight}_{kind}" for weight in WEIGHTS for kind in ("scale", "zero", "scales", "zeros", "factor")),
     *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"),
 )
 # Those inputs of a layer's program that each shard has whole.

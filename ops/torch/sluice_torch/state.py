@@ -105,7 +105,8 @@ def from_original(model: torch.nn.Module, original) -> dict:
         taken.update(_names(place, layout))
         gate_up, down = _out_of_layout(original, place, layout, layer)
         for own, each in zip(WEIGHTS, (gate_up, down)):
-            state.update({prefix + name: tensor for name, tensor in codes.tensors_of(layer.shape, own, each).items()})
+            made = codes.shards_of(layer, own, each) if layer.shape.has_codes else {own: each}
+            state.update({prefix + name: tensor for name, tensor in made.items()})
         for own, parameter in layer.named_parameters(recurse=False):
             if prefix + own in state:
                 continue
@@ -152,8 +153,9 @@ def _in_layout(place: str, layout: Layout, gate_up: torch.Tensor, down: torch.Te
 
 
 def _out_of_layout(original, place: str, layout: Layout, layer: MoE):
-    """gate_up and down of this rank's experts, its shard of them."""
+    """gate_up and down of this rank's experts: its shard of them, or all where codes are made of them."""
     local, shape = layer.local_experts, layer.shape
+    shard, tp = (0, 1) if shape.has_codes else (layer.shard, shape.tp)
     columns, hidden = layout.intermediate, layout.hidden
     names = _names(place, layout)
     if layout.stacked:
@@ -161,17 +163,18 @@ def _out_of_layout(original, place: str, layout: Layout, layer: MoE):
         shapes = [(size[0], size[2], size[1]) if layout.transposed else size for size in shapes]
         own = [_take(original, *pair)[local] for pair in zip(names, shapes)]
         own = [each.transpose(1, 2) if layout.transposed else each for each in own]
-        own = [sharding.take(name, each, layer.shard, shape.tp, shape.inputs) for name, each in zip(WEIGHTS, own)]
+        own = [sharding.take(name, each, shard, tp, shape.inputs) for name, each in zip(WEIGHTS, own)]
         return [each.clone().contiguous() for each in own]
     gate_up = down = None
     shapes = [(columns, hidden)] * shape.inputs + [(hidden, columns)]
-    own = slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
+    part = columns // tp
+    own = slice(shard * part, (shard + 1) * part)
     for row, expert in enumerate(local):
         of_expert = names[len(shapes) * expert : len(shapes) * (expert + 1)]
         *before, out = (_take(original, *pair) for pair in zip(of_expert, shapes))
         if gate_up is None:
-            gate_up = torch.empty(len(local), shape.inputs * shape.part, hidden, dtype=before[0].dtype)
-            down = torch.empty(len(local), hidden, shape.part, dtype=out.dtype)
+            gate_up = torch.empty(len(local), shape.inputs * part, hidden, dtype=before[0].dtype)
+            down = torch.empty(len(local), hidden, part, dtype=out.dtype)
         if {each.dtype for each in before} != {gate_up.dtype} or out.dtype != down.dtype:
             raise ValueError(f"{of_expert[0]} is {before[0].dtype}, but an earlier expert's is {gate_up.dtype}")
         torch.cat([each[own] for each in before], out=gate_up[row])
@@ -238,7 +241,7 @@ def _without_copies(state: dict) -> dict:
 
 def _join_shards(name: str, own: str, shards: list[torch.Tensor], inputs: int) -> torch.Tensor:
     if sharding.is_whole(own):
-        _check_same(name, shards)
+        _check_same(name, shards, "were codes made of each shard by itself?" if "_weight_" in own else _OF_STEPS)
     return sharding.join(own, shards, inputs)
 
 
@@ -272,10 +275,13 @@ def _not_all(ranges: list, prefix: str) -> str:
     return f"states have experts {given} in {prefix.rstrip('.') or 'the layer'}, expected all, each once"
 
 
-def _check_same(name: str, tensors: list):
+_OF_STEPS = "are they of one step?"
+
+
+def _check_same(name: str, tensors: list, question: str = _OF_STEPS):
     for number, tensor in enumerate(tensors):
         if not _same_bits(tensor, tensors[0]):
-            raise ValueError(f"{name} of state {number} differs from that of state 0: are they of one step?")
+            raise ValueError(f"{name} of state {number} differs from that of state 0: {question}")
 
 
 def _same_bits(a, b) -> bool:
@@ -332,7 +338,7 @@ def gather(name: str, own: torch.Tensor, layer: MoE, rank: int | None) -> torch.
     if found is None:
         return None
     groups = [found[first : first + shape.tp] for first in range(0, shape.ranks, shape.tp)]
-    whole = [sharding.join(name, group, shape.inputs)[:count] for group, count in zip(groups, counts[:: shape.tp])]
+    whole = [_join_shards(name, name, group, shape.inputs)[:count] for group, count in zip(groups, counts[:: shape.tp])]
     return _first_places(layer, torch.cat(whole))
 
 

@@ -141,3 +141,35 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %n = moe.gmm "n"(%q, %w) row_scale(%qs) weight_scale(%s) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<T x f32>, !moe.tensor<1 x 48 x !moe.f8E8M0>) -> !moe.tensor<T x 48 x bf16>
   }
 }
+
+// -----
+
+// A factor is that of scales that are 8-bit floats.
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
+    %s = moe.input "s" : !moe.tensor<2 x 48 x f8E4M3FN>
+    %p = moe.input "p" : !moe.tensor<2 x 48 x !moe.f8E8M0>
+    %f = moe.input "f" : !moe.tensor<1 x f32>
+    %n = moe.gmm "n"(%x, %w) weight_scale(%s) weight_factor(%f) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<2 x 48 x f8E4M3FN>, !moe.tensor<1 x f32>) -> !moe.tensor<T x 48 x bf16>
+    // expected-error@+1 {{node 'm' has a weight factor, but its weight scale is [2 x 48 x !moe.f8E8M0], expected f8E4M3FN}}
+    %m = moe.gmm "m"(%x, %w) weight_scale(%p) weight_factor(%f) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<2 x 48 x !moe.f8E8M0>, !moe.tensor<1 x f32>) -> !moe.tensor<T x 48 x bf16>
+  }
+}
+
+// -----
+
+moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
+  moe.entry @e {
+    %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>
+    %r = moe.route "route"(%ids) : (!moe.tensor<T x 2 x i32>) -> !moe.routing
+    %x = moe.input "x" : !moe.tensor<T x 32 x bf16>
+    %w = moe.input "w" : !moe.tensor<32 x 48 x bf16>
+    %f = moe.input "f" : !moe.tensor<1 x f32>
+    // expected-error@+1 {{node 'm' has a weight factor, but no weight scale}}
+    %m = moe.gmm "m"(%x, %w) weight_factor(%f) : (!moe.tensor<T x 32 x bf16>, !moe.tensor<32 x 48 x bf16>, !moe.tensor<1 x f32>) -> !moe.tensor<T x 48 x bf16>
+  }
+}

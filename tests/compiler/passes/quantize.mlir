@@ -8,6 +8,7 @@
 // RUN: not sluice-opt %s --quantize-weights="encode=int4:g32" 2>&1 | FileCheck %s --check-prefix=LENGTH
 // RUN: sluice-opt %s --quantize-weights="encode=fp8e4m3:128x128" --quantize-rows | FileCheck %s --check-prefix=SQUARES
 // RUN: sluice-opt %s --quantize-weights="encode=mxfp4 keep=wt" --quantize-rows | FileCheck %s --check-prefix=POWERS
+// RUN: sluice-opt %s --quantize-weights="encode=nvfp4 keep=wt" --quantize-rows | FileCheck %s --check-prefix=FACTOR
 // LENGTH: error: 'wt' has sums of 20, expected a multiple of the group of 32
 
 // Two codes of 4 bits lie in a byte, along the last dimension.
@@ -35,6 +36,12 @@
 // POWERS-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x !moe.f8E8M0>
 // POWERS-NOT: moe.quantize
 // POWERS: moe.gmm "up"(%rows, %w) weight_scale(%w_scale)
+// Or 8-bit floats, and a factor of all of an expert.
+// FACTOR: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>
+// FACTOR-NEXT: moe.input "w_scale" : !moe.tensor<4 x 2 x 40 x f8E4M3FN>
+// FACTOR-NEXT: moe.input "w_factor" : !moe.tensor<4 x 1 x f32>
+// FACTOR-NOT: moe.quantize
+// FACTOR: moe.gmm "up"(%rows, %w) weight_scale(%w_scale) weight_factor(%w_factor)
 
 // CHECK-LABEL: @layer
 // WEIGHTS-LABEL: @layer

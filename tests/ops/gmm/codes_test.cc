@@ -256,9 +256,20 @@ TEST_CASE("products with codes of E4M3 have the bits of those with the decoded w
         checkDecoded<uint8_t>(random, s, transposed, rows, columns);
 }
 
-// The codes of 4 bits and powers of blocks begin at (2, column) of their matrix. Few powers have exponents at
-// an end, or are NaN.
-void checkE2m1(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
+// The number of a scale of that type, and some that are at an end, or NaN.
+double numberOfScale(DType type, uint8_t code) {
+  return type == DType::kF8_E8M0 ? std::ldexp(1.0, code - 127) : fromE4m3(code);
+}
+uint8_t drawScale(Random& random, DType type) {
+  constexpr uint8_t kEnds[] = {0, 1, 2, 3, 4, 251, 252, 253, 254, 255};
+  constexpr uint8_t kEndsOfE4m3[] = {0, 1, 7, 8, 0x7e, 0x7f, 0x80, 0x81, 0xfe};
+  const bool isPower = type == DType::kF8_E8M0;
+  if (random() % 40 != 0) return static_cast<uint8_t>((isPower ? 120 : 0x30) + random() % 16);
+  return isPower ? kEnds[random() % std::size(kEnds)] : kEndsOfE4m3[random() % std::size(kEndsOfE4m3)];
+}
+
+// The codes of 4 bits and the scales of blocks begin at (2, column) of their matrix.
+void checkE2m1(Random& random, const ProductShape& s, DType type, bool transposed, int32_t blockRows,
                int32_t blockColumns, int32_t column) {
   const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
   const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
@@ -266,21 +277,20 @@ void checkE2m1(Random& random, const ProductShape& s, bool transposed, int32_t b
   for (int64_t r = 0; r < high; ++r)
     for (int64_t c = 0; c < (wide + 1) / 2; ++c) b.at(r, c) = static_cast<uint8_t>(random() % 256);
   const int32_t across = (wide + column) / blockColumns + 1;
-  std::vector<uint8_t> powers(static_cast<size_t>(int64_t{(high + 2) / blockRows + 1} * across));
-  constexpr uint8_t kEnds[] = {0, 1, 2, 3, 4, 251, 252, 253, 254, 255};
-  for (uint8_t& power : powers)
-    power =
-        random() % 40 == 0 ? kEnds[random() % std::size(kEnds)] : static_cast<uint8_t>(120 + random() % 16);
+  std::vector<uint8_t> scales(static_cast<size_t>(int64_t{(high + 2) / blockRows + 1} * across));
+  for (uint8_t& scale : scales) scale = drawScale(random, type);
   constexpr float kNumbers[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
   Bf16Matrix decoded(high, wide, wide, kBf16NaN, false);
   for (int32_t i = 0; i < high; ++i)
     for (int32_t j = 0; j < wide; ++j) {
       const uint8_t code = b.at(i, j / 2) >> (j % 2 * 4) & 15;
-      const uint8_t power =
-          powers[static_cast<size_t>((i + 2) / blockRows * across + (j + column) / blockColumns)];
-      const double number = (code < 8 ? 1 : -1) * kNumbers[code % 8] * std::ldexp(1.0, power - 127);
-      decoded.at(i, j) = power == 0xff ? BFloat16{0x7fc0} : toBFloat16(static_cast<float>(number));
-      if (code % 8 == 0 && power != 0xff) decoded.at(i, j) = {0};
+      const uint8_t scale =
+          scales[static_cast<size_t>((i + 2) / blockRows * across + (j + column) / blockColumns)];
+      const bool isNan = scale == (type == DType::kF8_E8M0 ? 0xff : 0x7f);
+      const double number = (code < 8 ? 1 : -1) * kNumbers[code % 8] * numberOfScale(type, scale);
+      const BFloat16 nan = {static_cast<uint16_t>(type == DType::kF8_E8M0 ? 0x7fc0 : 0x7ff0)};
+      decoded.at(i, j) = isNan ? nan : toBFloat16(static_cast<float>(number));
+      if (number == 0 && !isNan) decoded.at(i, j) = {0};
     }
   const GmmArgs args{.a = {a.data(), a.ld()},
                      .b = {},
@@ -296,7 +306,8 @@ void checkE2m1(Random& random, const ProductShape& s, bool transposed, int32_t b
                     .columns = blockColumns,
                     .firstRow = 2,
                     .firstColumn = column,
-                    .powers = powers.data()});
+                    .codes = scales.data(),
+                    .type = type});
 }
 
 TEST_CASE("products with codes of E2M1 have the bits of those with the decoded weight") {
@@ -304,8 +315,9 @@ TEST_CASE("products with codes of E2M1 have the bits of those with the decoded w
   for (const ProductShape& s : kShapes)
     for (const bool transposed : {false, true})
       for (const auto& [rows, columns, first] :
-           {std::tuple{1, 32, 0}, {1, 32, 64}, {32, 1, 6}, {1, 32, 3}, {3, 5, 0}, {1, 16, 16}})
-        checkE2m1(random, s, transposed, rows, columns, first);
+           {std::tuple{1, 32, 0}, {1, 32, 64}, {32, 1, 6}, {1, 32, 3}, {3, 5, 0}, {1, 16, 16}, {16, 1, 0}})
+        for (const DType type : {DType::kF8_E8M0, DType::kF8_E4M3})
+          checkE2m1(random, s, type, transposed, rows, columns, first);
 }
 
 TEST_CASE("a NaN of E4M3 or of a scale is one in all products with its column") {

@@ -58,6 +58,7 @@ TEST_CASE("encodings that do not go together are refused with what was found and
            {"grads=int8", "grads=int8, expected weights of int8 or int4"},
            {"fp8e4m3:128x128,rows=int8", "rows=int8, expected bf16 with weights=fp8e4m3:128x128"},
            {"mxfp4,rows=int8", "rows=int8, expected bf16 with weights=mxfp4"},
+           {"nvfp4,rows=int8", "rows=int8, expected bf16 with weights=nvfp4"},
            {"mxfp4,grads=int8",
             "grads=int8, expected bf16 with weights=mxfp4: gradients are multiplied by one scale "
             "per column of a weight, without groups, squares or zeros"},

@@ -315,6 +315,18 @@ TaskProgram powersProgram() {
   return program;
 }
 
+TaskProgram factorProgram() {
+  TaskProgram program = powersProgram();
+  program.name = "factor";
+  program.buffers.back().type = DType::kF8_E4M3;
+  const auto factor = static_cast<uint32_t>(program.buffers.size());
+  program.buffers.push_back(
+      {"x_factor", DType::kF32, {{Extent::kFixed, 4}, {Extent::kFixed, 1}}, Role::kTemp, {}});
+  program.families[1].reads.resize(8);
+  program.families[1].reads.push_back({factor});
+  return program;
+}
+
 TaskProgram roundedProgram() {
   TaskProgram program = codesProgram();
   program.name = "rounded";

@@ -34,6 +34,9 @@ TaskProgram floatWeightsProgram();
 // What format 1.13 added: scales that are powers of two.
 TaskProgram powersProgram();
 
+// What format 1.14 added: scales that are 8-bit floats, and their factor.
+TaskProgram factorProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);
