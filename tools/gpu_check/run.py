@@ -139,7 +139,8 @@ class Visit:
 
     def call(self, rung, name, command, limit=None):
         """Runs a command: returns (exit status or None, path of its log, seconds), or None where there is no time for it."""
-        seconds = min(limit or RUNGS[rung].limit, self.seconds_left(rung))
+        grown = max(1, self.options.budget / BUDGET)  # who gives more time has a slower machine
+        seconds = min((limit or RUNGS[rung].limit) * grown, self.seconds_left(rung))
         if seconds < 0.5:
             self.add(Step(rung, name, "not run", OUT_OF_TIME))
             return None
@@ -351,7 +352,7 @@ def parse_arguments():
                                      epilog="rungs: " + ", ".join(f"{i} {rung.title}" for i, rung in enumerate(RUNGS)) +
                                      "\n\nexit status: 0 nothing failed, 1 something failed, 2 wrong usage")
     parser.add_argument("--rungs", type=rungs, default=list(range(len(RUNGS))), metavar="N,N", help="only these, and 0 (default: all)")
-    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS", help=f"it ends by then (default: {BUDGET})")
+    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS", help=f"it ends by then (default: {BUDGET}); with more, each step may take longer, too")
     parser.add_argument("--device", default="cuda", metavar="cuda[:N]", help="the GPU (default: cuda, the first one)")
     parser.add_argument("--out", default="gpu_visit", metavar="FOLDER", help="new folder for results (default: gpu_visit)")
     parser.add_argument("gpu_check_options", nargs="*", metavar="-- OPTION", help="options of gpu_check for each of its calls")
