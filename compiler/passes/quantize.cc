@@ -92,10 +92,9 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
     }
     moe::InputOp factor;
     if (codes.factor) {
-      const llvm::ArrayRef<int64_t> each = type.getShape().drop_back(2);
-      llvm::SmallVector<int64_t> ofMatrices(each);
-      ofMatrices.push_back(1);
-      mlir::FailureOr<moe::InputOp> made = addInput(input, "_factor", *scale, DType::kF32, ofMatrices, {});
+      llvm::SmallVector<int64_t> matrices(type.getShape().drop_back(2));
+      matrices.push_back(1);
+      mlir::FailureOr<moe::InputOp> made = addInput(input, "_factor", *scale, DType::kF32, matrices, {});
       if (failed(made)) return mlir::failure();
       factor = *made;
     }

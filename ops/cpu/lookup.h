@@ -33,7 +33,8 @@ inline float numberOf(uint8_t code) {
                             (subnormal & isSubnormal) | (normal & ~isSubnormal) | nan | (code & 0x80) << 24);
 }
 
-// Returns half of a number times a scale. Its six significant bits at most are those of a bf16.
+// Returns the number, of which `twice` is the double, times a scale. It has at most six significant bits, so
+// it is a bf16.
 inline BFloat16 timesScale(int8_t twice, float scale) {
   const float product = 0.5F * static_cast<float>(twice) * scale;
   return {static_cast<uint16_t>(__builtin_bit_cast(uint32_t, product) >> 16)};

@@ -131,6 +131,15 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # the numbers of codes
 _POWER_BIAS = 127
 
 
+def _in_blocks(weight: torch.Tensor, each: int) -> torch.Tensor:
+    """float32 [..., out, in] -> [..., out, in / each, each]. ValueError: not a multiple of so many columns, NaN or infinity."""
+    if weight.shape[-1] % each:
+        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {each}")
+    if not torch.isfinite(weight).all():
+        raise ValueError("a weight with NaN or infinity has no codes")
+    return weight.float().unflatten(-1, (-1, each))
+
+
 @torch.no_grad()
 def quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes of E2M1, uint8 [..., out, in / 2], two per byte, the first in the lower half, and powers of two, E8M0 in uint8 [..., out,
@@ -139,12 +148,7 @@ def quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     ValueError: a weight with NaN or infinity; rows of other lengths than multiples of 32.
     """
-    weight = weight.float()
-    if weight.shape[-1] % BLOCK:
-        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {BLOCK}")
-    if not torch.isfinite(weight).all():
-        raise ValueError("a weight with NaN or infinity has no codes")
-    blocks = weight.unflatten(-1, (-1, BLOCK))
+    blocks = _in_blocks(weight, BLOCK)
     amax = blocks.abs().amax(-1)
     # frexp() gives fractions from 0.5 on, and the largest number, 6, has the exponent 2
     powers = torch.where(amax > 0, torch.frexp(amax).exponent - 3 + _POWER_BIAS, 0).clamp(min=0)
@@ -179,12 +183,7 @@ def quantize_nvfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, to
 
     ValueError: a weight with NaN or infinity; rows of other lengths than multiples of 16.
     """
-    weight = weight.float()
-    if weight.shape[-1] % NV_BLOCK:
-        raise ValueError(f"a weight with {weight.shape[-1]} columns, expected a multiple of {NV_BLOCK}")
-    if not torch.isfinite(weight).all():
-        raise ValueError("a weight with NaN or infinity has no codes")
-    blocks = weight.double().unflatten(-1, (-1, NV_BLOCK))
+    blocks = _in_blocks(weight, NV_BLOCK).double()
     amax = blocks.abs().amax(-1)
     largest = amax.flatten(-2).amax(-1, keepdim=True)
     factor = torch.where(largest < _LEAST, 1.0, largest / (_LARGEST_E2M1 * _LARGEST_E4M3)).float()
