@@ -125,8 +125,8 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
   string scales = "(`row_scale` `(` $row_scale^ `)`)? (`weight_scale` `(` $weight_scale^ `)`)? "
                   "(`weight_zero` `(` $weight_zero^ `)`)? (`row_amax` `(` $row_amax^ `)`)? "
                   "(`weight_amax` `(` $weight_amax^ `)`)? (`weight_factor` `(` $weight_factor^ `)`)? ";
-  dag amaxes = (ins Optional<Moe_Tensor>:$row_amax, Optional<Moe_Tensor>:$weight_amax,
-                    Optional<Moe_Tensor>:$weight_factor);
+  dag amaxesAndFactor = (ins Optional<Moe_Tensor>:$row_amax, Optional<Moe_Tensor>:$weight_amax,
+                             Optional<Moe_Tensor>:$weight_factor);
   dag roundings = (ins OptionalAttr<Moe_RoundingAttr>:$round_a, OptionalAttr<Moe_RoundingAttr>:$round_b);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
@@ -198,7 +198,7 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
                             Optional<Moe_Tensor>:$weight_zero),
-                       amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha), roundings,
+                       amaxesAndFactor, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha), roundings,
                        (ins OptionalAttr<Moe_RoundingAttr>:$round_grads), nodeAttrs);
   let results = (outs Moe_Tensor:$product);
   let assemblyFormat = "$node `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales # "(`transpose` $transpose^)? "
@@ -366,7 +366,7 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]>
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
                             Optional<Moe_Tensor>:$weight_zero),
-                       amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
+                       amaxesAndFactor, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
                                     OptionalAttr<F32Attr>:$limit), roundings, nodeAttrs);
   let results = (outs Moe_Tensor:$act, Optional<Moe_Tensor>:$gate_up);
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `)` (`bias` `(` $bias^ `)`)? " # scales #
@@ -383,7 +383,7 @@ def Moe_GmmActivationGradOp : Moe_GradientNode<"gmm_activation_grad", [AttrSized
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
                             Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,
                             Optional<Moe_Tensor>:$weight_scale, Optional<Moe_Tensor>:$weight_zero),
-                       amaxes, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
+                       amaxesAndFactor, (ins UnitAttr:$transpose, OptionalAttr<F32Attr>:$alpha, Moe_ActivationKindAttr:$kind,
                                     OptionalAttr<F32Attr>:$limit, UnitAttr:$gives_act), roundings, nodeAttrs);
   let results = gradients;
   let assemblyFormat = "$node $kind `(` $rows `,` $weight `,` $gate_up `)` (`weights` `(` $row_weights^ `)`)? " # scales #

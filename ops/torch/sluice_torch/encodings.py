@@ -18,10 +18,9 @@ ALGORITHMS = ("max", "most_recent")
 BLOCK = 32
 
 # What the library says of a text: its shortest form; the elements of weights in memory, how many numbers one has, how many
-# numbers across and along a sum share a scale (0: all), whether scales have zeros beside them, their elements, and whether those of
-# a matrix have a factor; whether
-# products round, by scales of tensors or else by powers of two of blocks; and where amaxes come from ("step", "returned" or
-# "given").
+# numbers across and along a sum share a scale (0: all), whether scales have zeros beside them, their elements, and whether the
+# scales of a matrix have a factor; whether products round, by scales of tensors or else by powers of two of blocks; and where
+# amaxes come from ("step", "returned" or "given").
 _Facts = collections.namedtuple("_Facts", "text, element, per_element, across, along, zeros, scale, factor, rounds, has_scales, amax")
 # An empty text has these, so that graphs of bfloat16 need no library.
 _NOTHING = _Facts("", "BF16", 1, 1, 0, False, "F32", False, False, False, "step")
