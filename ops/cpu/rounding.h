@@ -7,6 +7,7 @@
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/decode.h"
+#include "ops/cpu/unroll.h"
 #include "runtime/base/rounding.h"
 
 namespace sluice::ops {
@@ -139,7 +140,8 @@ inline void roundScaled(const FactorRounding& by, const BFloat16* __restrict fro
 }
 
 // A row of numbers along the sum, which begins with a block.
-inline void roundAlong(const FactorRounding& by, const BFloat16* from, int32_t count, BFloat16* to) {
+SLUICE_NOT_INLINED inline void roundAlong(const FactorRounding& by, const BFloat16* from, int32_t count,
+                                          BFloat16* to) {
   if (by.info.isScaled) return roundScaled(by, from, count, to);
   int32_t at = 0;
   for (; count - at >= kMxBlock; at += kMxBlock)
@@ -165,8 +167,9 @@ struct ColumnExtremes {
 };
 
 // One block of the sum of each of at most kMostDown columns: `length` rows, at most kMxBlock.
-inline void roundDown(const FactorRounding& by, const BFloat16* __restrict from, int64_t ld, int32_t length,
-                      int32_t columns, BFloat16* __restrict to, int64_t ldTo) {
+SLUICE_NOT_INLINED inline void roundDown(const FactorRounding& by, const BFloat16* __restrict from,
+                                         int64_t ld, int32_t length, int32_t columns, BFloat16* __restrict to,
+                                         int64_t ldTo) {
   const RoundingInfo& info = by.info;
   if (info.isScaled) {
     for (int32_t i = 0; i < length; ++i) roundScaled(by, from + i * ld, columns, to + i * ldTo);
@@ -200,8 +203,8 @@ struct Numbers {
 };
 
 // `rows` x `columns` numbers from `first` on, in squares, which are shorter at the ends of the matrix.
-inline void roundSquares(const RoundingInfo& info, const Numbers& of, Place first, int32_t rows,
-                         int32_t columns, BFloat16* to, int64_t ldTo) {
+SLUICE_NOT_INLINED inline void roundSquares(const RoundingInfo& info, const Numbers& of, Place first,
+                                            int32_t rows, int32_t columns, BFloat16* to, int64_t ldTo) {
   const int32_t endRow = first.row + rows, endColumn = first.column + columns;
   for (int32_t row = first.row; row < endRow;) {
     const int32_t top = row / kMxBlock * kMxBlock, bottom = smaller(top + kMxBlock, of.rows);

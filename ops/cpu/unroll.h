@@ -27,6 +27,7 @@ __attribute__((always_inline)) inline void unroll(const Body& body) {
 // For the lambdas passed to unroll, which must be inlined.
 #define SLUICE_UNROLLED __attribute__((always_inline))
 
-// For the loops that take most of a kernel's time. Inlined, as g++ decides by the size of everything around,
-// they have fewer registers.
+// For the loops that take most of a kernel's time: inlined, as g++ decides by the size of everything around,
+// they have fewer registers. And for what is called once for many numbers and in many places, each of which
+// would be compiled.
 #define SLUICE_NOT_INLINED __attribute__((noinline))
