@@ -31,8 +31,8 @@ class Between(torch.nn.Module):
 
 
 def exchange(x, ids, weights):
-    rows, experts, probs, counts, handle = sluice_torch.fused_dispatch(x.tanh(), ids, weights, 8, threads=2)
-    return sluice_torch.fused_combine(rows * 2, None, handle).sin()
+    rows, experts, probs, counts, handle = sluice_torch.exchange.dispatch(x.tanh(), ids, weights, 8, threads=2)
+    return sluice_torch.exchange.combine(rows * 2, None, handle).sin()
 
 
 @unittest.skipUnless(HAS_COMPILE, f"SKIP: PyTorch {torch.__version__} has no torch.compile")

@@ -1,5 +1,5 @@
 """Ranks whose callers give a layer, an exchange or a linear layer something else are told which argument, and both values; and
-errors of fused_dispatch call its arguments what the caller calls them."""
+errors of exchange.dispatch call its arguments what the caller calls them."""
 
 import contextlib
 import types
@@ -10,7 +10,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import route
-from sluice_torch import LoRAConfig, fused_dispatch, init_buffer, te
+from sluice_torch import LoRAConfig, exchange, init_buffer, te
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 64, 8, 2, 10
 
@@ -30,7 +30,7 @@ def step(grad=False, main_grad=False, frozen=False, top_k=TOP_K, num_experts=EXP
 
 def dispatch(top_k=TOP_K, num_experts=EXPERTS, hidden=HIDDEN, dtype=torch.bfloat16, **options):
     ids, weights = route(TOKENS, 4, top_k, 1)
-    fused_dispatch(torch.zeros(TOKENS, hidden, dtype=dtype), ids, weights, num_experts, dist.group.WORLD, timeout=30, **options)
+    exchange.dispatch(torch.zeros(TOKENS, hidden, dtype=dtype), ids, weights, num_experts, dist.group.WORLD, timeout=30, **options)
 
 
 def linear(column, ins=64, outs=64, grad=False, dtype=torch.bfloat16, **options):
@@ -69,14 +69,14 @@ ROWS = (
     (step, {"grad": True}, {"grad": True, "dtype": torch.float32}, "dtype as torch.float32 to MoE, but rank 0 passed torch.bfloat16"),
     (step, {"main_grad": True}, {"grad": True}, "requires_grad as x, gate_up_weight"),
     (step, {"grad": True, "main_grad": True}, {"grad": True}, "main_grad as False to MoE, but rank 0 passed True"),
-    (dispatch, {"num_experts": 8}, {"num_experts": 6}, "num_experts as 6 to fused_dispatch, but rank 0 passed 8"),
-    (dispatch, {"num_experts": 8, "rows_per": "rank"}, {"num_experts": 7, "rows_per": "rank"}, "num_experts as 7 to fused_dispatch, but rank 0 passed 8"),
-    (dispatch, {}, {"top_k": 3}, "top_k as 3 to fused_dispatch, but rank 0 passed 2"),
-    (dispatch, {"rows_per": "rank"}, {}, "rows_per as expert to fused_dispatch, but rank 0 passed rank"),
-    (dispatch, {"hidden": 32}, {}, "hidden as 64 to fused_dispatch, but rank 0 passed 32"),
-    (dispatch, {"dtype": torch.float32}, {}, "x of float32 as False to fused_dispatch, but rank 0 passed True"),
-    (dispatch, {"max_tokens": 100}, {"max_tokens": 99}, "max_tokens as 99 to fused_dispatch, but rank 0 passed 100"),
-    (dispatch, {"num_sms_combine_api": 1}, {}, "num_sms_combine_api as None to fused_dispatch, but rank 0 passed 1"),
+    (dispatch, {"num_experts": 8}, {"num_experts": 6}, "num_experts as 6 to exchange.dispatch, but rank 0 passed 8"),
+    (dispatch, {"num_experts": 8, "rows_per": "rank"}, {"num_experts": 7, "rows_per": "rank"}, "num_experts as 7 to exchange.dispatch, but rank 0 passed 8"),
+    (dispatch, {}, {"top_k": 3}, "top_k as 3 to exchange.dispatch, but rank 0 passed 2"),
+    (dispatch, {"rows_per": "rank"}, {}, "rows_per as expert to exchange.dispatch, but rank 0 passed rank"),
+    (dispatch, {"hidden": 32}, {}, "hidden as 64 to exchange.dispatch, but rank 0 passed 32"),
+    (dispatch, {"dtype": torch.float32}, {}, "x of float32 as False to exchange.dispatch, but rank 0 passed True"),
+    (dispatch, {"max_tokens": 100}, {"max_tokens": 99}, "max_tokens as 99 to exchange.dispatch, but rank 0 passed 100"),
+    (dispatch, {"num_sms_combine_api": 1}, {}, "num_sms_combine_api as None to exchange.dispatch, but rank 0 passed 1"),
     (column, {"ins": 32}, {}, "input_size as 64 to te.ColumnParallelLinear, but rank 0 passed 32"),
     (column, {"max_tokens": 64}, {}, "max_tokens as 65536 to te.ColumnParallelLinear, but rank 0 passed 64"),
     (column, {"grad": True}, {}, "requires_grad as none to te.ColumnParallelLinear, but rank 0 passed weight"),
@@ -101,7 +101,7 @@ class DifferingTest(unittest.TestCase):
     def test_ranks_that_differ_are_told_the_argument_and_both_values(self):
         core_jobs.run_ranks(self, "ranks", 2)
 
-    def test_errors_of_fused_dispatch_have_the_names_of_its_arguments(self):
+    def test_errors_of_dispatch_have_the_names_of_its_arguments(self):
         ids, weights = route(TOKENS, EXPERTS, TOP_K, 1)
         x, twice = torch.zeros(TOKENS, HIDDEN).bfloat16(), ids.clone()
         twice[3] = 5
@@ -120,7 +120,7 @@ class DifferingTest(unittest.TestCase):
             ):
                 given = {"token_indices": ids, "token_probs": weights, "num_experts": EXPERTS, **changes}
                 with self.subTest(form=form, expected=expected), self.assertRaisesRegex((ValueError, RuntimeError), expected):
-                    fused_dispatch(x, rows_per=form, **given)
+                    exchange.dispatch(x, rows_per=form, **given)
 
 
 if __name__ == "__main__":

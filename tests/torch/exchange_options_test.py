@@ -1,4 +1,4 @@
-"""The options of fused_dispatch and fused_combine against plain PyTorch over the tokens of all ranks, bit by bit: numbers are
+"""The options of exchange.dispatch and exchange.combine against plain PyTorch over the tokens of all ranks, bit by bit: numbers are
 such that every sum is exact."""
 
 import gc
@@ -10,7 +10,7 @@ import unittest
 import core_jobs
 import torch
 import torch.distributed as dist
-from sluice_torch import fused_combine, fused_dispatch, get_buffer, get_hidden_bytes, init_buffer, ranks, reset_buffer
+from sluice_torch import exchange, get_buffer, get_hidden_bytes, init_buffer, ranks, reset_buffer
 
 HIDDEN, TOP_K = 32, 3
 OVERLAP = {"async_finish": True, "overlap": True}
@@ -67,10 +67,10 @@ class Case:
     def dispatch(self, **options):
         options = {"rows_per": self.form, "timeout": 20, **self.options, **options}
         if self.mapped:
-            return fused_dispatch(
+            return exchange.dispatch(
                 self.batch.x, group=self.group, routing_map=self.batch.map, probs=self.batch.map_probs, **options
             )
-        return fused_dispatch(self.batch.x, self.batch.ids, self.batch.probs, self.experts, self.group, **options)
+        return exchange.dispatch(self.batch.x, self.batch.ids, self.batch.probs, self.experts, self.group, **options)
 
     def expected(self):
         """Rows, experts, probabilities, counts with pads, counts."""
@@ -134,7 +134,7 @@ class Case:
         out = self.through_experts(rows, row_experts, row_probs)
         pads = row_experts < 0 if row_experts.dim() == 1 else (row_experts < 0).all(1)
         out = out + 7 * pads[:, None]  # what is in pads does not matter
-        y = fused_combine(out, self.group, handle)
+        y = exchange.combine(out, self.group, handle)
         found = [y.detach(), *torch.autograd.grad(y, [self.batch.x, self.probs], self.batch.dy)]
         for name, a, b in zip(("y", "x", "probs"), found, self.plain()):
             assert a.dtype == b.dtype and torch.equal(a, b), (name, self.options, a, b)
@@ -160,7 +160,7 @@ def maps(rank, size):
     if rank != size - 1:
         case.batch.map[:] = False
     rows, *_, handle = case.dispatch()
-    y = fused_combine(rows, case.group, handle)
+    y = exchange.combine(rows, case.group, handle)
     assert torch.equal(y.float(), case.batch.x.float() * case.batch.map.sum(1, keepdim=True))
 
 
@@ -222,7 +222,7 @@ def waited(case, **options):
 def returned_unread(case):
     """A combine of rows that no one waited for, which done() shows to have ended."""
     rows, *_, handle = case.dispatch(**OVERLAP)
-    y = fused_combine(rows, case.group, handle, **OVERLAP)
+    y = exchange.combine(rows, case.group, handle, **OVERLAP)
     while not handle.event.done():
         time.sleep(0.001)
     there = (case.batch.ids >= 0).sum(1, keepdim=True)
@@ -251,7 +251,7 @@ def asynchronous(rank, size):
     for case, (rows, row_experts, row_probs, _, handle) in reversed(list(zip(cases, made))):
         handle.event.wait()
         out = case.through_experts(rows, row_experts, row_probs)
-        y = fused_combine(out, case.group, handle, **OVERLAP)
+        y = exchange.combine(out, case.group, handle, **OVERLAP)
         handle.event.wait()
         expected = case.plain()
         assert torch.equal(y, expected[0])
@@ -267,11 +267,11 @@ def read_at_once(rank, size):
         x = torch.randint(1, 4, (tokens, hidden), generator=made).to(dtype).requires_grad_()
         ids = torch.rand(tokens, experts, generator=made).topk(TOP_K, dim=1).indices
         for options in ({}, {"pad_multiple": 16}, {"num_permuted_tokens": 2 * size * TOP_K * tokens}, {"rows_per": "rank"}):
-            rows, row_experts, row_probs, _, handle = fused_dispatch(
+            rows, row_experts, row_probs, _, handle = exchange.dispatch(
                 x, ids, torch.ones(ids.shape), experts, group, async_finish=True, timeout=20, **options
             )
             early = [each.detach().clone() for each in (rows, row_experts, row_probs)]
-            y = fused_combine(rows, group, handle, async_finish=True)
+            y = exchange.combine(rows, group, handle, async_finish=True)
             early.append(y.detach().clone())
             copies = early[2].count_nonzero(1)[:, None] if options.get("rows_per") else early[2][:, None]
             assert handle.event.done()
@@ -338,7 +338,7 @@ def long_run(rank, size):
         for _ in range(rounds):
             for case in cases:
                 rows, *_, handle = case.dispatch(**OVERLAP)
-                y = fused_combine(rows, group, handle, **OVERLAP)
+                y = exchange.combine(rows, group, handle, **OVERLAP)
                 handle.event.wait()
                 torch.autograd.grad(y, [case.batch.x], case.batch.dy)
         gc.collect()
@@ -360,7 +360,7 @@ def refusal_of(call):
 
 
 REFUSALS = {
-    "no routing": ({"mapped": False}, lambda c: fused_dispatch(c.batch.x, None, None, 8, c.group), "token_indices is of type NoneType"),
+    "no routing": ({"mapped": False}, lambda c: exchange.dispatch(c.batch.x, None, None, 8, c.group), "token_indices is of type NoneType"),
     "too many in a map": ({"mapped": True}, lambda c: c.dispatch(top_k=2), r"token \d+ has 3 experts in routing_map, but top_k is 2"),
     "a map of numbers": ({"mapped": True}, lambda c: spoil(c, map=c.batch.map.int()), "routing_map has type torch.int32, expected torch.bool"),
     "another shape": (
@@ -436,13 +436,13 @@ def handles(rank, size, refusing):
     alone = f"handle is of another group \\({members}\\) than group \\(this process alone\\)"
     equal = f"handle is of another group \\({members}\\) than group \\({members}\\)"
     for call, pattern in (
-        *([(lambda: fused_combine(rows, None, handle), alone)] if size > 1 else []),
-        *([(lambda: fused_combine(rows, another, handle), equal)] if size > 1 else []),
-        (lambda: fused_combine(rows[1:], group, handle), "rows has shape"),
-        (lambda: fused_combine(rows, group, handle, allocate_on_comm_stream=True), "allocate_on_comm_stream is True"),
-        (lambda: (handle.release(), fused_combine(rows, group, handle)), "handle was released"),
+        *([(lambda: exchange.combine(rows, None, handle), alone)] if size > 1 else []),
+        *([(lambda: exchange.combine(rows, another, handle), equal)] if size > 1 else []),
+        (lambda: exchange.combine(rows[1:], group, handle), "rows has shape"),
+        (lambda: exchange.combine(rows, group, handle, allocate_on_comm_stream=True), "allocate_on_comm_stream is True"),
+        (lambda: (handle.release(), exchange.combine(rows, group, handle)), "handle was released"),
     ):
-        for message in heard_of(rank, size, refusing, call, lambda: fused_combine(rows, group, handle)):
+        for message in heard_of(rank, size, refusing, call, lambda: exchange.combine(rows, group, handle)):
             unittest.TestCase().assertRegex(message, pattern)
     Case(rank, [20] * size, group=group).check()
 
@@ -454,7 +454,7 @@ def lost(rank, size):
     made = case.dispatch(**OVERLAP)
     made[-1].event.wait()
     if rank == 0:
-        y = fused_combine(made[0].detach(), case.group, made[-1], **OVERLAP)
+        y = exchange.combine(made[0].detach(), case.group, made[-1], **OVERLAP)
         unittest.TestCase().assertRegex(refusal_of(made[-1].event.wait), "rank 1")
         del y
     dist.barrier()
@@ -467,7 +467,7 @@ def sent(rank, size):
     x, probs = torch.zeros(256, HIDDEN).bfloat16(), torch.ones(256, 8)
     rows = []
     for form in ("expert", "rank"):
-        received = len(fused_dispatch(x, ids, probs, 256, dist.group.WORLD, rows_per=form, threads=1, timeout=60)[0])
+        received = len(exchange.dispatch(x, ids, probs, 256, dist.group.WORLD, rows_per=form, threads=1, timeout=60)[0])
         said = [None] * size
         dist.all_gather_object(said, received)
         rows.append(sum(said))

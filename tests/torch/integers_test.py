@@ -8,7 +8,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import FineTuning, LoRAConfig, MoE, fused_combine, fused_dispatch, init_buffer, te
+from sluice_torch import FineTuning, LoRAConfig, MoE, exchange, init_buffer, te
 from sluice_torch.recipe import DelayedScaling
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 32, 32, 8, 3, 20
@@ -31,13 +31,13 @@ def group():
 
 def dispatch(**options):
     given = {} if "routing_map" in options else {"token_indices": IDS, "token_probs": WEIGHTS, "num_experts": EXPERTS}
-    return fused_dispatch(X, group=group(), timeout=30, **{**given, **options})
+    return exchange.dispatch(X, group=group(), timeout=30, **{**given, **options})
 
 
 def check_dispatch():
     """A step without such numbers."""
     rows, *_, handle = dispatch(pad_multiple=8)
-    assert torch.equal(fused_combine(rows, group(), handle), TOP_K * X)
+    assert torch.equal(exchange.combine(rows, group(), handle), TOP_K * X)
 
 
 def make(**options):
@@ -148,7 +148,7 @@ class IntegersTest(unittest.TestCase):
     def test_numbers_at_the_limits_are_right(self):
         rows, _, _, counts, handle = dispatch(num_permuted_tokens=3 * ROWS, pad_multiple=ROWS // 4)
         self.assertEqual((len(rows), counts.sum()), (3 * ROWS, int(((MAP.sum(0) + 14) // 15 * 15).sum())))
-        self.assertTrue(torch.equal(fused_combine(rows, None, handle), TOP_K * X))
+        self.assertTrue(torch.equal(exchange.combine(rows, None, handle), TOP_K * X))
         layer = make(max_tokens=4194304)
         layer.prepare(0)
         with torch.no_grad():

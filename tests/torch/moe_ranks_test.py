@@ -238,7 +238,7 @@ def forked(rank, size):
         x, ids, weights, _ = batch(rank, 5, 8, 1)
         layer = make(dist.group.WORLD, 8)
         refused(lambda: layer(x, ids, weights))
-        refused(lambda: sluice_torch.fused_dispatch(x, ids, weights, 8, dist.group.WORLD))
+        refused(lambda: sluice_torch.exchange.dispatch(x, ids, weights, 8, dist.group.WORLD))
         refused(lambda: sluice_torch.state.full(layer))
         refused(lambda: used(x, ids, weights))
         make(None, 8)(x, ids, weights)  # one without ranks works

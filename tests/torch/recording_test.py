@@ -23,8 +23,8 @@ class Routed(nn.Module):
 
 
 def exchange(x, ids, weights):
-    rows, _, _, _, handle = sluice_torch.fused_dispatch(x, ids, weights, EXPERTS)
-    return sluice_torch.fused_combine(rows, None, handle)
+    rows, _, _, _, handle = sluice_torch.exchange.dispatch(x, ids, weights, EXPERTS)
+    return sluice_torch.exchange.combine(rows, None, handle)
 
 
 class LeafTracer(fx.Tracer):
@@ -58,7 +58,7 @@ class RecordingTest(unittest.TestCase):
                 with self.subTest(name, **options):
                     message = "sluice_torch.MoE cannot be recorded by torch.jit.trace: call the layer in eager"
                     self.assert_refused(message, torch.jit.trace, model, inputs, **options)
-        self.assert_refused("fused_dispatch cannot be recorded by torch.jit.trace", torch.jit.trace, exchange, self.inputs)
+        self.assert_refused("exchange.dispatch cannot be recorded by torch.jit.trace", torch.jit.trace, exchange, self.inputs)
 
     def test_scripts(self):
         for model in (self.layer, self.model, nn.Sequential(self.model), copy.deepcopy(self.layer)):
@@ -67,7 +67,7 @@ class RecordingTest(unittest.TestCase):
     def test_graphs(self):
         for model in (self.layer, self.model, nn.Sequential(self.model)):
             self.assert_refused("sluice_torch.MoE cannot be recorded by torch.fx", fx.symbolic_trace, model)
-        self.assert_refused("fused_dispatch cannot be recorded by torch.fx", fx.symbolic_trace, exchange)
+        self.assert_refused("exchange.dispatch cannot be recorded by torch.fx", fx.symbolic_trace, exchange)
 
     def test_a_graph_holds_the_layer_whole(self):
         graph = LeafTracer().trace(self.model)

@@ -8,7 +8,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import route
-from sluice_torch import cache, fused_combine, fused_dispatch, moe
+from sluice_torch import cache, exchange, moe
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS, MOST = 64, 48, 8, 2, 20, 64
 
@@ -271,7 +271,7 @@ def different_gradients(rank, refusing):
         check_step(rank, known, layer, expected)
 
 
-# Refusals of fused_dispatch().
+# Refusals of exchange.dispatch().
 DISPATCH = {
     "x is None": lambda b: setattr(b, "x", None),
     "x has three dimensions": lambda b: setattr(b, "x", b.x[None]),
@@ -292,19 +292,19 @@ def exchanges(rank, refusing):
     group = dist.group.WORLD
 
     def dispatch(batch):
-        return fused_dispatch(batch.x, batch.ids, batch.weights, EXPERTS, group, timeout=20, max_tokens=MOST)
+        return exchange.dispatch(batch.x, batch.ids, batch.weights, EXPERTS, group, timeout=20, max_tokens=MOST)
 
     def step():
         batch = Batch(rank, 1)
         rows, _, probs, _, handle = dispatch(batch)
-        y = fused_combine((rows.float() * probs[:, None]).bfloat16(), group, handle)
+        y = exchange.combine((rows.float() * probs[:, None]).bfloat16(), group, handle)
         return [y.detach(), *torch.autograd.grad(y, [batch.x, batch.weights], batch.dy)]
 
     def check(kind):
         for a, b in zip(step(), expected):
             assert torch.equal(a, b), kind
 
-    check_refused(rank, refusing, "first", lambda: fused_dispatch(None, None, None, 8, group), step)
+    check_refused(rank, refusing, "first", lambda: exchange.dispatch(None, None, None, 8, group), step)
     expected = step()
     for kind, spoil in DISPATCH.items():
         batch = Batch(rank, 2)
@@ -322,9 +322,9 @@ def exchanges(rank, refusing):
 
         def call():
             spoiled_rows, other = spoil(rows, handle)
-            fused_combine(spoiled_rows, group, other)
+            exchange.combine(spoiled_rows, group, other)
 
-        check_refused(rank, refusing, kind, call, lambda: fused_combine(rows, group, handle))
+        check_refused(rank, refusing, kind, call, lambda: exchange.combine(rows, group, handle))
         check(kind)
     batch = Batch(rank, 2)
     rows = dispatch(batch)[0]

@@ -66,7 +66,7 @@ def forget_together(rank, size):
     assert layers() == 0 and sluice_torch.memory()["workspace_bytes"] == 0
     for hidden in (64, 96):  # all of it anew
         run(make(hidden, group))
-    rows, _, _, _, handle = sluice_torch.fused_dispatch(
+    rows, _, _, _, handle = sluice_torch.exchange.dispatch(
         torch.randn(5, 64).bfloat16(), torch.tensor([[rank]] * 5), torch.ones(5, 1), EXPERTS, group
     )
     del rows, handle
@@ -196,9 +196,9 @@ class ReleaseTest(unittest.TestCase):
     def test_exchanges_last_until_the_cache_is_cleared(self):
         x, ids = torch.randn(5, 64).bfloat16(), torch.tensor([[0, 1]] * 5)
         for _ in range(3):
-            sluice_torch.fused_dispatch(x, ids, torch.rand(5, 2), EXPERTS, threads=1)
+            sluice_torch.exchange.dispatch(x, ids, torch.rand(5, 2), EXPERTS, threads=1)
             self.assertEqual(layers(), 1)
-        *_, handle = sluice_torch.fused_dispatch(x, ids, torch.rand(5, 2), EXPERTS)
+        *_, handle = sluice_torch.exchange.dispatch(x, ids, torch.rand(5, 2), EXPERTS)
         sluice_torch.clear_cache()
         self.assertEqual(layers(), 1)
         del handle, _

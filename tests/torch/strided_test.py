@@ -122,13 +122,13 @@ class StridedTest(unittest.TestCase):
     def test_rows_are_sent_from_any_strides(self):
         batch = Batch(20)
         plain = [batch.x.detach(), batch.ids, batch.expert_weights.detach()]
-        expected = sluice_torch.fused_dispatch(*plain, EXPERTS)
-        back = sluice_torch.fused_combine(expected[0], None, expected[-1])
+        expected = sluice_torch.exchange.dispatch(*plain, EXPERTS)
+        back = sluice_torch.exchange.combine(expected[0], None, expected[-1])
         for name, way in WAYS.items():
             with self.subTest(way=name):
-                found = sluice_torch.fused_dispatch(*(way(tensor) for tensor in plain), EXPERTS)
+                found = sluice_torch.exchange.dispatch(*(way(tensor) for tensor in plain), EXPERTS)
                 self.assert_same(found[:4], expected[:4])
-                self.assertTrue(torch.equal(sluice_torch.fused_combine(way(found[0]), None, found[-1]), back))
+                self.assertTrue(torch.equal(sluice_torch.exchange.combine(way(found[0]), None, found[-1]), back))
 
     def test_replaced_blocks_take_what_the_original_takes(self):
         for layout, make_block in layouts.LAYOUTS.items():

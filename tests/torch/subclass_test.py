@@ -47,7 +47,7 @@ class SubclassTest(MoETest):
                     layer(*wrapped)
                 names = ("x", "(expert_ids|token_indices)", "(probs|token_probs)")
                 with self.assertRaisesRegex(ValueError, f"{names[place]} {refused}"):
-                    sluice_torch.fused_dispatch(*wrapped, 8)
+                    sluice_torch.exchange.dispatch(*wrapped, 8)
             for name in ("gate_up_weight", "down_weight"):
                 broken = make(seed=3)
                 setattr(broken, name, torch.nn.Parameter(wrap(getattr(broken, name).detach()), requires_grad=grad))

@@ -11,8 +11,6 @@ _EXPORTS = {
     "MoE": "moe",
     "memory": "ranks",
     "clear_cache": "ranks",
-    "fused_dispatch": "fused",
-    "fused_combine": "fused",
     "init_buffer": "buffers",
     "get_buffer": "buffers",
     "get_hidden_bytes": "buffers",
@@ -40,7 +38,13 @@ _EXPORTS = {
 }
 
 # Modules whose functions users call as sluice_torch.MODULE.FUNCTION.
-_MODULES = ("cache", "graphs", "lora", "recipe", "state", "te")
+_MODULES = ("cache", "exchange", "fused_a2a", "graphs", "lora", "recipe", "state", "te")
+
+# Names of versions before, and what to call instead.
+_RENAMED = {
+    "fused_dispatch": "exchange.dispatch, or fused_a2a.fused_dispatch with Megatron's arguments and results",
+    "fused_combine": "exchange.combine, or fused_a2a.fused_combine with Megatron's arguments and results",
+}
 
 __all__ = [*_EXPORTS, *_MODULES]
 
@@ -48,6 +52,8 @@ __all__ = [*_EXPORTS, *_MODULES]
 def __getattr__(name: str):
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
+    if name in _RENAMED:
+        raise AttributeError(f"{__name__}.{name} is now {__name__}.{_RENAMED[name]}")
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)

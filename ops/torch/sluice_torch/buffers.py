@@ -1,4 +1,4 @@
-"""What fused_dispatch and fused_combine make once per group and use again: programs, and the memory that they need.
+"""What exchange.dispatch and exchange.combine make once per group and use again: programs, and the memory that they need.
 
 A Buffer belongs to the ranks of a group. Memory is taken as steps touch it, and grows only.
 """
@@ -184,9 +184,13 @@ def init_buffer(
 
 
 def reset_buffer(group=None):
-    """Frees what fused_dispatch and fused_combine made for a group; what handles and graphs use is freed with them. The
+    """Frees what exchange.dispatch and exchange.combine made for a group; what handles and graphs use is freed with them. The
     next step makes it again. Collective."""
-    shared = ranks.shared_by(ranks.Group(group))
+    free(ranks.shared_by(ranks.Group(group)))
+
+
+def free(shared: ranks.Shared):
+    """reset_buffer() for what the ranks of a group share."""
     shared.largest("free a buffer", 0)
     shared.forget_exchanges()
     shared.buffer = ranks.Buffer()

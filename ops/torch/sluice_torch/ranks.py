@@ -255,7 +255,7 @@ class Shared:
         return self.ranks.largest(what, number)
 
     def exchange(self, path: str, first_expert: int = 0, experts: int = -1, arguments: str = "") -> "Held":
-        """The exchange that runs the program of fused_dispatch and fused_combine; made collectively at first use. It
+        """The exchange that runs the program of exchange.dispatch and exchange.combine; made collectively at first use. It
         lives until clear_cache(), because between two steps no object refers to it."""
         key = ("exchange", path)
         make = lambda: torch.classes.sluice.Exchange(self.ranks, path, first_expert, experts, arguments)

@@ -1,4 +1,4 @@
-"""fused_dispatch and fused_combine against plain PyTorch, at one rank and at several."""
+"""exchange.dispatch and exchange.combine against plain PyTorch, at one rank and at several."""
 
 import gc
 import unittest
@@ -6,7 +6,7 @@ import unittest
 import core_jobs
 import torch
 import torch.distributed as dist
-from sluice_torch import fused_combine, fused_dispatch, ranks
+from sluice_torch import exchange, ranks
 
 HIDDEN, TOP_K = 32, 3
 BOUNDS = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}  # for values that are rounded twice
@@ -47,10 +47,10 @@ def difference(found, expected):
 def check_step(rank, counts, experts, group, seed=1, dtype=torch.bfloat16):
     bound = BOUNDS[dtype]
     x, ids, probs, dy = batch(rank, counts[rank], experts, seed, dtype)
-    rows, row_experts, row_probs, counted, handle = fused_dispatch(x, ids, probs, experts, group, timeout=20)
+    rows, row_experts, row_probs, counted, handle = exchange.dispatch(x, ids, probs, experts, group, timeout=20)
     check_rows(rank, counts, experts, seed, rows, row_experts, row_probs, counted)
     assert rows.dtype == dtype
-    y = fused_combine(through_experts(rows, row_experts, row_probs, experts), group, handle)
+    y = exchange.combine(through_experts(rows, row_experts, row_probs, experts), group, handle)
     expected = plain(x, ids, probs, experts)
     assert y.dtype == dtype and difference(y, expected) < bound, difference(y, expected)
     found = torch.autograd.grad(y, [x, probs], dy)
@@ -94,8 +94,8 @@ def two_in_flight(rank, size):
     """Two dispatches before their combines, and these before their backwards, in another order."""
     experts, group = 8, dist.group.WORLD if size > 1 else None
     batches = [batch(rank, tokens, experts, seed) for seed, tokens in ((1, 30), (2, 50))]
-    made = [fused_dispatch(x, ids, probs, experts, group) for x, ids, probs, _ in batches]
-    ys = [fused_combine(through_experts(*m[:3], experts), group, m[4]) for m in reversed(made)][::-1]
+    made = [exchange.dispatch(x, ids, probs, experts, group) for x, ids, probs, _ in batches]
+    ys = [exchange.combine(through_experts(*m[:3], experts), group, m[4]) for m in reversed(made)][::-1]
     expected = [plain(x, ids, probs, experts) for x, ids, probs, _ in batches]
     for i in (1, 0):
         x, _, probs, dy = batches[i]
@@ -122,15 +122,15 @@ class OneRankTest(unittest.TestCase):
             x = drawn.view(dtype)
             ids = torch.stack([torch.randperm(6, generator=made)[:TOP_K] for _ in range(len(x))])
             ids[:, 1:] = -1
-            rows, experts, _, _, handle = fused_dispatch(x, ids, torch.ones(ids.shape), 6)
+            rows, experts, _, _, handle = exchange.dispatch(x, ids, torch.ones(ids.shape), 6)
             order = ids[:, 0].argsort(stable=True)
             both_nan = rows.isnan() & x[order].isnan() & (dtype == torch.float16)
             self.assertTrue(((rows.view(whole) == drawn[order]) | both_nan).all())
-            y = fused_combine(rows, None, handle)
+            y = exchange.combine(rows, None, handle)
             same = (y.view(whole) == drawn) | (x.isnan() & y.isnan()) | ((x == 0) & (y == 0))
             self.assertTrue(same.all())
             leaf = x.clone().requires_grad_()
-            rows, *_ = fused_dispatch(leaf, ids, torch.ones(ids.shape), 6)
+            rows, *_ = exchange.dispatch(leaf, ids, torch.ones(ids.shape), 6)
             (dx,) = torch.autograd.grad(rows, [leaf], rows.detach())
             self.assertTrue(((dx.view(whole) == drawn) | (x.isnan() & dx.isnan()) | ((x == 0) & (dx == 0))).all())
 
@@ -149,14 +149,14 @@ class OneRankTest(unittest.TestCase):
                 (r"x is on device meta", (x.to("meta"), ids, probs)),
             ):
                 with self.subTest(message, dtype=dtype), self.assertRaisesRegex((ValueError, RuntimeError), message):
-                    fused_dispatch(*arguments, 6)
+                    exchange.dispatch(*arguments, 6)
             with self.assertRaisesRegex(ValueError, "x has 20 tokens, but the exchange is for at most 19"):
-                fused_dispatch(x, ids, probs, 6, max_tokens=19)
-            rows, _, _, counted, handle = fused_dispatch(x, ids, probs, 6)
+                exchange.dispatch(x, ids, probs, 6, max_tokens=19)
+            rows, _, _, counted, handle = exchange.dispatch(x, ids, probs, 6)
             with self.assertRaisesRegex(ValueError, rf"rows has shape \[1, 32\], expected \[{len(rows)}, 32\]"):
-                fused_combine(rows[:1], None, handle)
+                exchange.combine(rows[:1], None, handle)
             with self.assertRaisesRegex(ValueError, "rows has type (torch.bfloat16|BFloat16), expected"):
-                fused_combine(rows.bfloat16(), None, handle)
+                exchange.combine(rows.bfloat16(), None, handle)
             with self.assertRaisesRegex(RuntimeError, "no second derivative"):
                 torch.autograd.grad(rows.sum(), [x], create_graph=True)
 
@@ -165,19 +165,19 @@ class OneRankTest(unittest.TestCase):
 
     def test_each_is_the_backward_of_the_other(self):
         x, ids, probs, dy = batch(0, 20, 6)
-        rows, _, _, _, handle = fused_dispatch(x, ids, probs, 6)
+        rows, _, _, _, handle = exchange.dispatch(x, ids, probs, 6)
         (dx,) = torch.autograd.grad(rows, [x], rows.detach(), retain_graph=True)
-        self.assertTrue(torch.equal(dx, fused_combine(rows.detach(), None, handle)))
+        self.assertTrue(torch.equal(dx, exchange.combine(rows.detach(), None, handle)))
         leaf = rows.detach().requires_grad_()
-        (d_rows,) = torch.autograd.grad(fused_combine(leaf, None, handle), [leaf], dy)
-        sent, _, _, _, _ = fused_dispatch(dy, ids, probs, 6)
+        (d_rows,) = torch.autograd.grad(exchange.combine(leaf, None, handle), [leaf], dy)
+        sent, _, _, _, _ = exchange.dispatch(dy, ids, probs, 6)
         self.assertTrue(torch.equal(d_rows, sent))
 
     def test_a_routing_lives_as_long_as_its_handle_or_graph(self):
         x, ids, probs, dy = batch(0, 20, 6)
         before = ranks.memory()["saved_sets_in_use"]
-        rows, _, _, _, handle = fused_dispatch(x, ids, probs, 6)
-        y = fused_combine(rows, None, handle)
+        rows, _, _, _, handle = exchange.dispatch(x, ids, probs, 6)
+        y = exchange.combine(rows, None, handle)
         in_use = lambda: ranks.memory()["saved_sets_in_use"] - before
         self.assertEqual(in_use(), 1)
         del handle, rows
@@ -186,7 +186,7 @@ class OneRankTest(unittest.TestCase):
         torch.autograd.grad(y, [x], dy)
         self.assertEqual(in_use(), 0)
         with torch.no_grad():
-            *_, handle = fused_dispatch(x, ids, probs, 6)
+            *_, handle = exchange.dispatch(x, ids, probs, 6)
         self.assertEqual(in_use(), 1)
         del handle, _
         gc.collect()
@@ -195,16 +195,16 @@ class OneRankTest(unittest.TestCase):
     def test_what_does_not_fit_is_refused(self):
         x, ids, probs, _ = batch(0, 20, 6)
         with self.assertRaisesRegex(ValueError, "x has type Double"):
-            fused_dispatch(x.double(), ids, probs, 6)
+            exchange.dispatch(x.double(), ids, probs, 6)
         with self.assertRaisesRegex(ValueError, r"probs has shape \[3, 3\], expected \[20, 3\]"):
-            fused_dispatch(x, ids, probs[:3], 6)
+            exchange.dispatch(x, ids, probs[:3], 6)
         with self.assertRaisesRegex(ValueError, r"token_indices\[0, 0\] is \d+, expected 0 to 5"):
-            fused_dispatch(x, ids + 6, probs, 6)
-        rows, _, _, counted, handle = fused_dispatch(x, ids, probs, 6)
+            exchange.dispatch(x, ids + 6, probs, 6)
+        rows, _, _, counted, handle = exchange.dispatch(x, ids, probs, 6)
         with self.assertRaisesRegex(ValueError, rf"rows has shape \[1, 32\], expected \[{len(rows)}, 32\]"):
-            fused_combine(rows[:1], None, handle)
+            exchange.combine(rows[:1], None, handle)
         with self.assertRaisesRegex(ValueError, "handle is of type Tensor"):
-            fused_combine(rows, None, counted)
+            exchange.combine(rows, None, counted)
         with self.assertRaisesRegex(RuntimeError, "no second derivative"):
             torch.autograd.grad(rows.sum(), [x], create_graph=True)
 

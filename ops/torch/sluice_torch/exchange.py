@@ -1,4 +1,4 @@
-"""fused_dispatch and fused_combine: send tokens to the ranks of their experts and back. Each is the other's backward.
+"""dispatch and combine: send tokens to the ranks of their experts and back. Each is the other's backward.
 
 For models that compute their experts themselves; sluice_torch.MoE does everything in one step.
 """
@@ -77,13 +77,19 @@ class Handle:
         self.event, self.rows_per_expert = event, rows_per_expert
         self._exchange, self._token, self._dtype, self._pads = exchange, token, dtype, pads
 
+    @property
+    def group(self):
+        """The process group of the dispatch, None at one rank. RuntimeError: it was destroyed."""
+        levels = self._exchange.shared.group.levels
+        return levels[0] if levels else None
+
     def release(self):
         """Lets the routing go before the handle ends. The backward of what was computed with it is still possible."""
         self._token = None
 
 
 @recording.outside_graphs
-def fused_dispatch(
+def dispatch(
     x: torch.Tensor,
     token_indices: torch.Tensor | None = None,
     token_probs: torch.Tensor | None = None,
@@ -137,7 +143,7 @@ def fused_dispatch(
     expert, or twice in a token; more experts in routing_map than top_k; more rows than num_permuted_tokens; more tokens
     than max_tokens; what another rank refuses. The next step is right.
     """
-    recording.refuse("fused_dispatch", x, token_indices, token_probs, routing_map, probs)
+    recording.refuse("exchange.dispatch", x, token_indices, token_probs, routing_map, probs)
     members = ranks.Group(group, timeout=timeout)
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
@@ -179,7 +185,7 @@ def fused_dispatch(
         payload = x.float() if x.dtype == torch.float16 else x
         operands = [as_stored(tensor) for tensor in (payload, owners, weights)]
         program = shape.compile()
-    exchange = shared.exchange(program, *shape.own_experts(members.rank), described("fused_dispatch", shape))
+    exchange = shared.exchange(program, *shape.own_experts(members.rank), described("exchange.dispatch", shape))
     try:
         rows, experts, row_probs, counts, token, pending = torch.ops.sluice.dispatch(
             exchange.op, *operands, fixed, pad_multiple, bool(overlap)
@@ -191,7 +197,7 @@ def fused_dispatch(
 
 
 @recording.outside_graphs
-def fused_combine(
+def combine(
     rows: torch.Tensor,
     group,
     handle: Handle,
@@ -202,20 +208,20 @@ def fused_combine(
     allocate_on_comm_stream: bool = False,
 ) -> torch.Tensor:
     """[T, H]: the sum of each token's rows [R, H], in float32, rounded once to their type, which must be the dispatched
-    one. Rows are in the order in which fused_dispatch() returned them; pads are ignored.
+    one. Rows are in the order in which dispatch() returned them; pads are ignored.
 
-    `group` is that of the dispatch. The options are those of fused_dispatch(): with `overlap` the result is undefined
+    `group` is that of the dispatch. The options are those of dispatch(): with `overlap` the result is undefined
     until handle.event.wait() returns, and rows must not be changed before. The gradient of rows is a dispatch. Collective, and so
     is its backward. ValueError or RuntimeError, at all ranks: rows of another type or shape; a handle of another group,
     or one that was released; what another rank refuses.
     """
-    recording.refuse("fused_combine", rows)
+    recording.refuse("exchange.combine", rows)
     members = ranks.Group(group)
     # whose ranks are waiting
     shared = handle._exchange.shared if isinstance(handle, Handle) else ranks.shared_by(members)
     with shared.refusing():
         if not isinstance(handle, Handle):
-            raise ValueError(f"handle is of type {type(handle).__name__}, expected what fused_dispatch gave")
+            raise ValueError(f"handle is of type {type(handle).__name__}, expected what exchange.dispatch gave")
         if members.size != shared.group.size or (members.size > 1 and members.key != shared.group.key):
             raise ValueError(f"handle is of another group ({_ranks_of(shared.group)}) than group ({_ranks_of(members)})")
         if handle._token is None:
