@@ -9,6 +9,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import LoRAConfig
 
@@ -184,7 +185,87 @@ def check_ways(group):
     assert set(marks(places).values()) == {(False, False)}
 
 
+def run(layer, tokens, source, checkpointed):
+    x, _, _, dy = batch(source)
+    ids, weights = route(TOKENS, EXPERTS - 1, TOP_K, source)  # the last expert has no rows
+    x = x[:tokens].requires_grad_()
+    call = lambda each: layer(each, ids[:tokens], weights[:tokens])
+    y = torch.utils.checkpoint.checkpoint(call, x, use_reentrant=False) if checkpointed else call(x)
+    y.backward(dy[:tokens])
+
+
+def check_watched(layer, tokens, source, checkpointed, zeros):
+    """A parameter that Megatron watches (distributed_data_parallel.py) has the main_grad of one that nobody does, and a placeholder."""
+    with torch.no_grad():
+        for name in ("gate_lora_b", "up_lora_b", "down_lora_b") if layer.lora is not None else ():
+            getattr(layer, name).normal_(std=0.1)  # of zeros a has no gradient
+    plain = copy.deepcopy(layer)
+    for each in (layer, plain):
+        for parameter in each.parameters():
+            if parameter.requires_grad:
+                parameter.main_grad = torch.ones(parameter.shape)
+    for parameter in layer.parameters():
+        parameter.grad_added_to_main_grad, parameter.zero_out_wgrad = False, zeros
+    for each in (layer, plain):
+        run(each, tokens, source, checkpointed)
+    for (name, found), expected in zip(layer.named_parameters(), plain.parameters()):
+        assert expected.grad is None, name
+        if not found.requires_grad:
+            assert found.grad is None and not found.grad_added_to_main_grad, name
+            continue
+        assert torch.equal(found.main_grad, expected.main_grad), name
+        assert tokens == 0 or (found.main_grad != 1).any(), name
+        assert found.grad_added_to_main_grad is True, name
+        assert found.grad.shape == found.shape and found.grad.dtype == found.dtype, name
+        assert not zeros or (found.grad == 0).all(), name
+    x, ids, weights, _ = batch(source)
+    with torch.no_grad():
+        layer(x, ids, weights)
+    watched = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    for parameter in watched:
+        parameter.grad_added_to_main_grad = False
+    x.requires_grad_()
+    torch.autograd.grad(layer(x, ids, weights).sum(), [x])
+    assert not any(parameter.grad_added_to_main_grad for parameter in watched)
+
+
+WATCHED = {
+    "trained": {},
+    "float32": {"dtype": torch.float32},
+    "adapters": {"lora": LoRAConfig(RANK)},
+    "codes": {"lora": LoRAConfig(RANK), "encode": "int8"},
+}
+
+
+def watched_places(rank, size):
+    """Copies of experts, and a rank without tokens."""
+    for options in ({}, {"lora": LoRAConfig(RANK)}, {"tp": 2, "spare": None}):
+        options = {"spare": 2, **options}
+        if options["spare"] is None:
+            del options["spare"]
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=dist.group.WORLD, threads=1, **options)
+        if "spare" in options:
+            layer.place([3, 2, 1, 0, 1, 2])
+        check_watched(layer, TOKENS, rank, False, False)
+        x, ids, weights, dy = batch(rank)
+        some = TOKENS if rank == 0 else 0
+        for parameter in layer.parameters():
+            parameter.grad, parameter.grad_added_to_main_grad = None, False
+        layer(x[:some].requires_grad_(), ids[:some], weights[:some]).backward(dy[:some])
+        assert all(p.grad_added_to_main_grad and p.grad is not None for p in layer.parameters() if p.requires_grad)
+
+
 class MegatronGradsTest(unittest.TestCase):
+    def test_main_grads_that_megatron_watches(self):
+        for kind, options in WATCHED.items():
+            for tokens, checkpointed, zeros in ((TOKENS, False, True), (TOKENS, True, False), (0, False, False)):
+                with self.subTest(kind, tokens=tokens, checkpointed=checkpointed):
+                    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1, **options)
+                    check_watched(layer, tokens, 0, checkpointed, zeros)
+
+    def test_main_grads_that_megatron_watches_at_two_ranks(self):
+        core_jobs.run_ranks(self, "watched_places", 2)
+
     def test_gradients_and_norms_are_those_of_all_tokens(self):
         core_jobs.run_ranks(self, "layouts", SIZE)
 
@@ -196,5 +277,5 @@ def layouts(rank, size):
 
 
 if __name__ == "__main__":
-    if not core_jobs.main({"layouts": layouts}):
+    if not core_jobs.main({"layouts": layouts, "watched_places": watched_places}):
         unittest.main()

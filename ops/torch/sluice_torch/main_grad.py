@@ -22,16 +22,40 @@ def main_grad_of(name: str, parameter: torch.nn.Parameter) -> torch.Tensor | Non
     return grad
 
 
+def _placeholder(parameter: torch.Tensor) -> torch.Tensor | None:
+    """What autograd gets as the gradient of a parameter whose own was added to its main_grad: None, or where the parameter has
+    the attribute `grad_added_to_main_grad`, which becomes True, a tensor of its shape for code that waits for a gradient (zeros with
+    `zero_out_wgrad`, else of any content)."""
+    if not hasattr(parameter, "grad_added_to_main_grad"):
+        return None
+    parameter.grad_added_to_main_grad = True
+    return torch.zeros_like(parameter) if getattr(parameter, "zero_out_wgrad", False) else torch.empty_like(parameter)
+
+
+class AddedToMainGrad(torch.autograd.Function):
+    """apply(parameter): the parameter, whose gradient the program of a step adds to its main_grad."""
+
+    @staticmethod
+    def forward(ctx, parameter: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.parameter = parameter
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx, grad) -> torch.Tensor | None:
+        return _placeholder(ctx.parameter)
+
+
 class AddToMainGrad(torch.autograd.Function):
     """apply(parameter, main_grad): the parameter in float32, so that its gradient arrives in float32, too, and is added
     unrounded. A backward that does not need the parameter's gradient leaves main_grad unchanged."""
 
     @staticmethod
     def forward(ctx, parameter: torch.Tensor, main_grad: torch.Tensor) -> torch.Tensor:
-        ctx.main_grad = main_grad
+        ctx.parameter, ctx.main_grad = parameter, main_grad
         return parameter.to(torch.float32)
 
     @staticmethod
-    def backward(ctx, grad: torch.Tensor) -> tuple[None, None]:
+    def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, None]:
         ctx.main_grad.add_(grad)
-        return None, None
+        return _placeholder(ctx.parameter), None

@@ -13,7 +13,7 @@ from .amax import amax_of
 from .autocast import Chooser, is_in_backward
 from .described_calls import described_step
 from .encodings import BF16, encodings_of, refuse_unknown
-from .main_grad import AddToMainGrad, main_grad_of
+from .main_grad import AddedToMainGrad, AddToMainGrad, main_grad_of
 from .marks import Marked
 from .operands import DTYPES, PendingForward, operands_of
 from .preparing import Preparable
@@ -64,7 +64,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     Programs are compiled at first use, one per set of requested gradients, and kept on disk (sluice_torch.cache); a new
     token count or routing never compiles again. A parameter with requires_grad False has no gradient, at no cost. If a
     parameter, or one of an adapter, has a float32 tensor `main_grad`, its gradient is added to that without rounding,
-    and autograd gets none.
+    and autograd gets none; or, for a parameter that has `grad_added_to_main_grad`, a placeholder, and that becomes True, as
+    Megatron's DistributedDataParallel expects it.
 
     activation   "swiglu" or another of structure.ACTIVATIONS; those of structure.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
@@ -317,7 +318,10 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         operands = operands_of(shape, x, expert_ids, expert_weights, self.device)
         weights, grads = self._weights(), []
         if torch.is_grad_enabled():
-            weights, grads = self._over_copies(weights, self._main_grads())
+            grads = self._main_grads()
+            for place in (place for place, grad in enumerate(grads) if grad is not None):
+                weights[place] = AddedToMainGrad.apply(weights[place])
+            weights, grads = self._over_copies(weights, grads)
         needed, amaxes = self._needed(operands, weights), self._weight_amaxes(shape, weights)
         return shape, fp8_group, operands, weights, grads, needed, amaxes
 

@@ -21,7 +21,7 @@ from .encodings import BF16, encodings_of, refuse_unknown
 from .graphs import dealt
 from .integers import MAX_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
-from .main_grad import main_grad_of
+from .main_grad import AddedToMainGrad, main_grad_of
 from .megatron_groups import tp_group_of
 from .reporting import Reports
 from .tensors import as_stored, empty_weight
@@ -40,26 +40,6 @@ class ShardedTensor:
     global_shape: tuple[int, ...]
     global_offset: tuple[int, ...]
     replica: int = 0
-
-
-class _AddedToMainGrad(torch.autograd.Function):
-    """apply(parameter): the parameter, whose gradient the layer's program adds to main_grad. Autograd gets a placeholder
-    of the parameter's shape, for code that waits for a gradient."""
-
-    @staticmethod
-    def forward(ctx, parameter: torch.Tensor) -> torch.Tensor:
-        ctx.set_materialize_grads(False)
-        ctx.parameter = parameter
-        return parameter.view_as(parameter)
-
-    @staticmethod
-    def backward(ctx, grad) -> torch.Tensor | None:
-        parameter = ctx.parameter
-        if not hasattr(parameter, "grad_added_to_main_grad"):
-            return None
-        parameter.grad_added_to_main_grad = True
-        zeros = getattr(parameter, "zero_out_wgrad", False)
-        return torch.zeros_like(parameter) if zeros else torch.empty_like(parameter)
 
 
 class _ParallelLinear(Reports, torch.nn.Module):
@@ -177,7 +157,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         if not torch.is_grad_enabled() or not getattr(self.config, "gradient_accumulation_fusion", False):
             return weight, None
         main_grad = main_grad_of("weight", weight)
-        return (weight, None) if main_grad is None else (_AddedToMainGrad.apply(weight), main_grad)
+        return (weight, None) if main_grad is None else (AddedToMainGrad.apply(weight), main_grad)
 
     def _check(self, x: torch.Tensor, weight: torch.Tensor):
         expected = (self.shape.outs_here, self.shape.ins_here)
