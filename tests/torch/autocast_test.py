@@ -221,7 +221,7 @@ class AutocastTest(unittest.TestCase):
 
     def test_linear_layers(self):
         config = types.SimpleNamespace(params_dtype=torch.bfloat16)
-        for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
+        for kind in (te.TEColumnParallelLinear, te.TERowParallelLinear):
             found = []
             for arguments, recipe in (({}, RECIPES["squares"]), (ARGUMENTS["squares"], None), ({}, None)):
                 torch.manual_seed(5)

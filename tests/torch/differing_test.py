@@ -34,7 +34,7 @@ def dispatch(top_k=TOP_K, num_experts=EXPERTS, hidden=HIDDEN, dtype=torch.bfloat
 
 
 def linear(column, ins=64, outs=64, grad=False, dtype=torch.bfloat16, **options):
-    kind = te.ColumnParallelLinear if column else te.RowParallelLinear
+    kind = te.TEColumnParallelLinear if column else te.TERowParallelLinear
     config = types.SimpleNamespace(sequence_parallel=True, params_dtype=dtype, perform_initialization=False)
     layer = kind(ins, outs, config=config, tp_group=dist.group.WORLD, threads=1, timeout=30, **{"bias": False, **options})
     with torch.set_grad_enabled(grad):
@@ -77,12 +77,12 @@ ROWS = (
     (dispatch, {"dtype": torch.float32}, {}, "x of float32 as False to exchange.dispatch, but rank 0 passed True"),
     (dispatch, {"max_tokens": 100}, {"max_tokens": 99}, "max_tokens as 99 to exchange.dispatch, but rank 0 passed 100"),
     (dispatch, {"num_sms_combine_api": 1}, {}, "num_sms_combine_api as None to exchange.dispatch, but rank 0 passed 1"),
-    (column, {"ins": 32}, {}, "input_size as 64 to te.ColumnParallelLinear, but rank 0 passed 32"),
-    (column, {"max_tokens": 64}, {}, "max_tokens as 65536 to te.ColumnParallelLinear, but rank 0 passed 64"),
-    (column, {"grad": True}, {}, "requires_grad as none to te.ColumnParallelLinear, but rank 0 passed weight"),
-    (row, {"outs": 32}, {}, "output_size as 64 to te.RowParallelLinear, but rank 0 passed 32"),
-    (row, {}, {"bias": True}, "bias as True to te.RowParallelLinear, but rank 0 passed False"),
-    (row, {"grad": True}, {"grad": True, "dtype": torch.float32}, "dtype as torch.float32 to te.RowParallelLinear, but rank 0 passed"),
+    (column, {"ins": 32}, {}, "input_size as 64 to te.TEColumnParallelLinear, but rank 0 passed 32"),
+    (column, {"max_tokens": 64}, {}, "max_tokens as 65536 to te.TEColumnParallelLinear, but rank 0 passed 64"),
+    (column, {"grad": True}, {}, "requires_grad as none to te.TEColumnParallelLinear, but rank 0 passed weight"),
+    (row, {"outs": 32}, {}, "output_size as 64 to te.TERowParallelLinear, but rank 0 passed 32"),
+    (row, {}, {"bias": True}, "bias as True to te.TERowParallelLinear, but rank 0 passed False"),
+    (row, {"grad": True}, {"grad": True, "dtype": torch.float32}, "dtype as torch.float32 to te.TERowParallelLinear, but rank 0 passed"),
 )  # fmt: skip
 
 

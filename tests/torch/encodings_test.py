@@ -114,7 +114,7 @@ class EncodingsTest(unittest.TestCase):
         self.assertGreater(adapted.down_lora_b.grad.abs().max(), 0)
 
     def test_linear_layers_round_too(self):
-        for column in (te.ColumnParallelLinear, te.RowParallelLinear):
+        for column in (te.TEColumnParallelLinear, te.TERowParallelLinear):
             for rounding in mxfp8.ALL:
                 check_linear(column, rounding, None)
 
@@ -159,7 +159,7 @@ class EncodingsTest(unittest.TestCase):
 
     def test_what_is_wrong_is_refused(self):
         def linear(ins, outs, **options):
-            return te.ColumnParallelLinear(ins, outs, **options)
+            return te.TEColumnParallelLinear(ins, outs, **options)
 
         for making, message in (
             (lambda: make(encode="mxfp3"), r"encode: found 'mxfp3', expected an encoding \(bf16, int8, .*\), or PLACE=ENCODING"),
@@ -200,8 +200,8 @@ class EncodingsTest(unittest.TestCase):
             with self.assertRaises(TypeError) as refused:
                 make(**options)
             self.assertIn(message, str(refused.exception))
-        with self.assertRaisesRegex(TypeError, r"ColumnParallelLinear has no argument 'precision' any more"):
-            te.ColumnParallelLinear(64, 64, precision="mxfp8")
+        with self.assertRaisesRegex(TypeError, r"TEColumnParallelLinear has no argument 'precision' any more"):
+            te.TEColumnParallelLinear(64, 64, precision="mxfp8")
 
     def test_ranks_round_as_one_does(self):
         core_jobs.run_ranks(self, "ranks", 2)
@@ -213,7 +213,7 @@ class EncodingsTest(unittest.TestCase):
 def check_linear(kind, rounding, group):
     """A step of this rank of a linear layer with sequence parallelism."""
     rank, size = (dist.get_rank(), dist.get_world_size()) if group else (0, 1)
-    column = kind is te.ColumnParallelLinear
+    column = kind is te.TEColumnParallelLinear
     config = types.SimpleNamespace(sequence_parallel=True, params_dtype=torch.float32)
     options = {"encode": rounding.encode, "threads": 2 // size, "timeout": 20}
     layer = kind(INS, OUTS, config=config, bias=False, tp_group=group, **options)
@@ -256,7 +256,7 @@ def ranks(rank, size):
                 assert error(a, b) < BOUND, (rounding, more, name, error(a, b))
             for a, b in zip(found, step(layer, *parts[own])):
                 assert torch.equal(a, b), (rounding, more)
-        for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
+        for kind in (te.TEColumnParallelLinear, te.TERowParallelLinear):
             check_linear(kind, rounding, world)
 
 

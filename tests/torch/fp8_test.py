@@ -160,7 +160,7 @@ class Fp8Test(unittest.TestCase):
             self.assertGreater(a.abs().max(), 0)
 
     def test_linear_layers_round_too(self):
-        for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
+        for kind in (te.TEColumnParallelLinear, te.TERowParallelLinear):
             check_linear(kind, None)
 
     def test_tuning_rounds_products(self):
@@ -178,7 +178,7 @@ class Fp8Test(unittest.TestCase):
 
     def test_what_is_wrong_is_refused(self):
         def linear(**options):
-            return te.RowParallelLinear(64, 64, **options)
+            return te.TERowParallelLinear(64, 64, **options)
 
         for making, message in (
             (lambda: make(encode="fp4"), "encode: found 'fp4', expected an encoding"),
@@ -218,7 +218,7 @@ class Fp8Test(unittest.TestCase):
 def check_linear(kind, group):
     """Steps of this rank of a linear layer with sequence parallelism, with current and delayed scaling."""
     rank, size = (dist.get_rank(), dist.get_world_size()) if group else (0, 1)
-    column = kind is te.ColumnParallelLinear
+    column = kind is te.TEColumnParallelLinear
     config = types.SimpleNamespace(sequence_parallel=True, params_dtype=torch.float32)
     weight = spread(OUTS, INS, seed=5)
     weight[0, 0] = 60  # the largest magnitude is not that of both ranks' parts
@@ -283,7 +283,7 @@ def ranks(rank, size):
                     rule.add(found[name])
                 if amaxes:
                     used = {name: rule.used for name, rule in rules.items()}
-    for kind in (te.ColumnParallelLinear, te.RowParallelLinear):
+    for kind in (te.TEColumnParallelLinear, te.TERowParallelLinear):
         check_linear(kind, world)
 
 

@@ -79,9 +79,9 @@ ALONE = {
     "depth": lambda value: FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, depth=value),
     "amax_history_len": lambda value: DelayedScaling(amax_history_len=value),
     "interval": lambda value: DelayedScaling(interval=value),
-    "input_size": lambda value: te.ColumnParallelLinear(value, 32, bias=False),
-    "output_size": lambda value: te.RowParallelLinear(32, value, bias=False),
-    "max_tokens   ": lambda value: te.RowParallelLinear(32, 32, bias=False, max_tokens=value),
+    "input_size": lambda value: te.TEColumnParallelLinear(value, 32, bias=False),
+    "output_size": lambda value: te.TERowParallelLinear(32, value, bias=False),
+    "max_tokens   ": lambda value: te.TERowParallelLinear(32, 32, bias=False, max_tokens=value),
     "bits": lambda value: sluice_torch.quantize(torch.ones(32, 32), value),
 }
 # Arguments without a limit of their own below 2^31: tensors of that size are not tried.

@@ -89,7 +89,7 @@ class ReportTest(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def test_without_a_trace_it_is_the_program(self):
-        layer, linear = make(), te.ColumnParallelLinear(64, 32, threads=1)
+        layer, linear = make(), te.TEColumnParallelLinear(64, 32, threads=1)
         step(layer)
         linear(torch.ones(8, 64).bfloat16())
         self.assertEqual(layer.report(self.path("layer.txt")), self.path("layer.txt"))

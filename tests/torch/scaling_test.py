@@ -285,7 +285,7 @@ class ScalingTest(unittest.TestCase):
 
     def test_linear_layers_keep_histories_too(self):
         config = types.SimpleNamespace(params_dtype=torch.bfloat16)
-        for kind, rows in ((te.ColumnParallelLinear, "rows_x"), (te.RowParallelLinear, "x")):
+        for kind, rows in ((te.TEColumnParallelLinear, "rows_x"), (te.TERowParallelLinear, "x")):
             layers = [kind(HIDDEN, 96, config=config, bias=True, threads=2, encode=FAST) for _ in range(2)]
             self.assertIsNone(layers[0].get_extra_state())
             layers[0].load_state_dict(layers[1].state_dict())
@@ -301,7 +301,7 @@ class ScalingTest(unittest.TestCase):
             self.assertEqual(len(found), 2)
             self.assertIn(rows, found)
             self.assertEqual({each["steps"] for each in found.values()}, {2})
-            if kind is te.ColumnParallelLinear:  # x is gathered again
+            if kind is te.TEColumnParallelLinear:  # x is gathered again
                 options = {"config": config, "threads": 2, "encode": FAST, "keep": "regather"}
                 again = kind(HIDDEN, 96, **options)
                 again.load_state_dict(layers[0].state_dict())

@@ -57,7 +57,7 @@ def move():
 
 def amaxes_of(group):
     config = types.SimpleNamespace(sequence_parallel=False, params_dtype=torch.bfloat16)
-    layer = te.ColumnParallelLinear(
+    layer = te.TEColumnParallelLinear(
         32, 64, config=config, init_method=torch.nn.init.zeros_, bias=False, skip_bias_add=False, gather_output=False,
         is_expert=False, tp_group=dist.group.WORLD, threads=1, timeout=LIMIT,
     )  # fmt: skip
@@ -89,8 +89,6 @@ CALLS = {
     "move experts, tensors": (2, move),  # the first two exchange what is asked for
     "exchange amaxes": (0, lambda: amaxes_of(None)),
     "exchange amaxes, fp8_group": (1, lambda: amaxes_of(dist.group.WORLD)),
-    "draw a weight": (0, lambda: amaxes_of(None)),
-    "draw a weight, tensor": (2, lambda: amaxes_of(None)),
     "gather down_weight": (0, lambda: sluice_torch.state.full(torch.nn.Sequential(make()))),
     "save adapters": (0, save),
     "free layers": (0, free),

@@ -2,19 +2,22 @@
 
 import contextlib
 import copy
+import inspect
 import itertools
 import sys
 import types
 import unittest
 
 import core_jobs
+import megatron_page
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, error
-from sluice_torch.te import ColumnParallelLinear, RowParallelLinear
+from sluice_torch.te import TEColumnParallelLinear, TERowParallelLinear
 
 INS, OUTS, MIDDLE = 36, 48, 3
 OPTIONS = {"threads": 1, "timeout": 20}
+MORE = ["tp_group", "name", "pg_collection"]  # arguments of Megatron's that are in the layers' **options
 
 
 def config_of(sequence_parallel=True, **more):
@@ -27,7 +30,7 @@ def group():
 
 def make(column, *, sequence_parallel=True, dtype=torch.bfloat16, fused=False, **options):
     config = config_of(sequence_parallel, params_dtype=dtype, gradient_accumulation_fusion=fused)
-    layer = (ColumnParallelLinear if column else RowParallelLinear)(
+    layer = (TEColumnParallelLinear if column else TERowParallelLinear)(
         INS, OUTS, config=config, tp_group=group(), **OPTIONS, **options
     )
     with torch.no_grad():
@@ -192,22 +195,92 @@ def refusals(rank, size):
         assert "main_grad of weight is torch.bfloat16, expected torch.float32" in str(refused), str(refused)
     fused.weight.main_grad = torch.zeros_like(fused.weight, dtype=torch.float32)
     assert torch.equal(fused(x)[0], make(True)(x)[0])
-    failing = "no numbers today"
+
+
+def failing_initial(rank, size):
+    """An error of init_method is raised at the rank that has it; the others make their layers, because nothing is sent."""
 
     def init_method(weight):
         if rank == 0:
-            raise ArithmeticError(failing)
+            raise ArithmeticError("no numbers today")
 
     try:
-        RowParallelLinear(INS, OUTS, config=config_of(), tp_group=group(), init_method=init_method, **OPTIONS)
-        raise AssertionError("not refused: init_method")
-    except (ArithmeticError, RuntimeError) as refused:
-        assert failing in str(refused), str(refused)
+        TERowParallelLinear(INS, OUTS, config=config_of(), tp_group=group(), init_method=init_method, **OPTIONS)
+        assert rank > 0
+    except ArithmeticError:
+        assert rank == 0
+
+
+def strides(rank, size):
+    """A rank has its share of each of two parts, such as gate and up; a step multiplies by these."""
+    whole = whole_parameters()[0]
+
+    def init_method(weight):
+        weight.copy_(whole)
+
+    for is_expert, column in itertools.product((False, True), (True, False)):
+        kind = TEColumnParallelLinear if column else TERowParallelLinear
+        config = config_of(expert_model_parallel_size=2)
+        options = {"config": config, "tp_group": group(), "is_expert": is_expert, "bias": False, "init_method": init_method}
+        made = kind(INS, OUTS, stride=2, **options, **OPTIONS)
+        dimension = 0 if column else 1
+        own = torch.cat([each.chunk(size, dimension)[rank] for each in whole.chunk(2, dimension)], dimension)
+        assert torch.equal(made.weight.float(), own)
+        marks = (made.weight.tensor_model_parallel, made.weight.partition_dim, made.weight.partition_stride, made.weight.allreduce)
+        assert marks == (True, dimension, 2, not is_expert), marks
+        ranges = made.sharded_state_dict("layer.", ((0, 2, 5),))["layer.weight"]
+        assert isinstance(ranges, tuple) and len(ranges) == 2
+        again = torch.zeros(5, OUTS, INS)
+        for each in ranges:
+            assert each.global_shape == (5, OUTS, INS) and each.replica == 0
+            layer, first_out, first_in = each.global_offset
+            again[layer, first_out : first_out + each.data.shape[0], first_in : first_in + each.data.shape[1]] = each.data
+        every = [torch.zeros_like(again) for _ in range(size)]
+        dist.all_gather(every, again)
+        assert torch.equal(sum(every)[2], whole)
+        x = data([4], 1)[0]
+        if is_expert:  # a rank alone, with its own rows
+            if rank == 0:
+                given = x if column else x[..., : INS // size].contiguous()
+                leaf = given.clone().requires_grad_()
+                y = made(leaf)[0]
+                check_close(y, torch.nn.functional.linear(given.float(), own), "expert")
+                y.sum().backward()
+                check_close(leaf.grad, own.sum(0).expand(leaf.shape), "dx of expert")
+
+
+class FakeShardedTensor:
+    """Megatron's class, as far as a layer calls it."""
+
+    @classmethod
+    def from_rank_offsets(cls, key, data, *rank_offsets, replica_id=0, prepend_axis_num=0):
+        made = cls()
+        made.key, made.data, made.rank_offsets, made.replica_id, made.prepended = key, data, rank_offsets, replica_id, prepend_axis_num
+        return made
+
+
+def described_for_megatron(rank, size):
+    names = ("megatron", "megatron.core", "megatron.core.dist_checkpointing")
+    modules = {name: types.ModuleType(name) for name in names}
+    modules[names[-1]].ShardedTensor = FakeShardedTensor
+    sys.modules.update(modules)
+    for column, stride in itertools.product((True, False), (1, 2)):
+        kind = TEColumnParallelLinear if column else TERowParallelLinear
+        made = kind(INS, OUTS, config=config_of(), tp_group=group(), stride=stride, **OPTIONS)
+        shards = made.sharded_state_dict("a.", ((0, 1, 3),), {"dp_cp_group": group()})
+        weight, bias = shards["a.weight"], shards["a.bias"]
+        assert type(weight) is FakeShardedTensor and weight.data is made.weight and weight.key == "a.weight" and weight.prepended == 1
+        assert weight.rank_offsets == ((0, 1, 3), (1 if column else 2, rank, size)) and weight.replica_id == (0, 0, rank)
+        assert bias.rank_offsets == (((0, 1, 3), (1, rank, size)) if column else ((0, 1, 3),))
+        assert bias.replica_id == ((0, 0, rank) if column else (0, rank, rank))
+        assert made.sharded_state_dict()["bias"].replica_id[2] == 0
+    for name in names:
+        del sys.modules[name]
 
 
 def initial(rank, size):
     """Parts of one whole weight, attributes, and shards for checkpoints."""
-    for column, layer in ((True, ColumnParallelLinear), (False, RowParallelLinear)):
+    for column, layer in ((True, TEColumnParallelLinear), (False, TERowParallelLinear)):
         torch.manual_seed(rank)
         made = layer(
             INS, OUTS, config=config_of(), tp_group=group(), keep_master_weight_for_test=True,
@@ -218,6 +291,7 @@ def initial(rank, size):
         weight, bias = made.weight, made.bias
         assert (weight.tensor_model_parallel, weight.partition_dim, weight.partition_stride) == (True, dimension, 1)
         assert weight.allreduce and bias.allreduce and (column or bias.sequence_parallel)
+        made.backward_dw()
         shards = made.sharded_state_dict("layer.", ((0, 2, 5),))
         described = shards["layer.weight"]
         part = [OUTS, INS][dimension] // size * rank
@@ -226,15 +300,13 @@ def initial(rank, size):
         assert described.data.data_ptr() == weight.data_ptr()
         assert shards["layer.bias"].replica == (0 if column else rank)
         again = copy.deepcopy(made)
-        again.load_state_dict(made.state_dict())
+        state = made.state_dict()
+        assert "_extra_state" in state
+        del state["_extra_state"]  # what others save may lack it
+        again.load_state_dict(state)
         x = data([4] * size, 1)[0].bfloat16()
         x = x[4 * rank :][:4] if column else x.chunk(size, -1)[rank]
         assert torch.equal(again(x)[0], made(x)[0])
-        expert = layer(INS, OUTS, config=config_of(), tp_group=group(), is_expert=True, **OPTIONS)
-        assert expert.weight.shape == (OUTS, INS) and not expert.weight.allreduce
-        if rank == 0:  # no other rank takes part
-            found = expert(data([3], 1)[0])[0]
-            check_close(found, torch.nn.functional.linear(data([3], 1)[0].float(), expert.weight.float()), "expert")
 
 
 class Megatron:
@@ -288,11 +360,12 @@ def groups(rank, size):
         ({"pg_collection": collection()}, nothing, 4, (None, no_group)),
         ({"is_expert": True}, Megatron(everyone, alone), 2, whole),
         ({"is_expert": True, "pg_collection": collection(tp=everyone, expt_tp=alone)}, nothing, 2, whole),
-        ({"is_expert": True}, Megatron(alone, everyone), 1, (None, "expert_tensor_parallel_group is 2, expected 1")),
-        ({"is_expert": True, "pg_collection": collection(expt_tp=everyone)}, nothing, 1, (None, "pg_collection.expt_tp is 2")),
+        ({"is_expert": True}, Megatron(alone, everyone), 1, shared),
+        ({"is_expert": True, "pg_collection": collection(expt_tp=everyone)}, nothing, 1, shared),
+        ({"is_expert": True, "tp_group": everyone}, Megatron(alone, alone), 1, shared),
     )
     for (arguments, megatron, tp, (is_shared, message)), column in itertools.product(rows, (True, False)):
-        kind = ColumnParallelLinear if column else RowParallelLinear
+        kind = TEColumnParallelLinear if column else TERowParallelLinear
         config = config_of(False, **({} if tp is None else {"tensor_model_parallel_size": tp}))
         try:
             with megatron:
@@ -300,21 +373,32 @@ def groups(rank, size):
         except ValueError as error:
             assert message is not None and message in str(error), (arguments, error)
             continue
-        assert message is None and layer.shape.tp == (size if is_shared else 1), (arguments, tp, layer)
-        weight = whole_parameters()[0]
-        dimension = 0 if column else 1
+        parts, is_expert = size if is_shared else 1, arguments.get("is_expert", False)
+        assert message is None and layer._parts == parts, (arguments, tp, layer)
+        assert layer.shape.tp == (1 if is_expert else parts), (arguments, tp, layer)
+        weight, part = whole_parameters()[0], rank if is_shared else 0
+        own = weight.chunk(parts, 0 if column else 1)[part]
         with torch.no_grad():
-            layer.weight.copy_(weight.chunk(layer.shape.tp, dimension)[layer._group.rank])
-        x, shards = data([6], 1)[0], layer.shape.tp
-        y = layer(x if column else x.chunk(shards, -1)[layer._group.rank])[0]
+            layer.weight.copy_(own)
+        x = data([6], 1)[0]
+        given = x if column else x.chunk(parts, -1)[part]
         expected = torch.nn.functional.linear(x.float(), weight)
-        check_close(y, expected.chunk(shards, -1)[layer._group.rank] if column else expected, (arguments, tp))
+        if column:
+            expected = expected.chunk(parts, -1)[part]
+        elif is_expert:  # this rank's term
+            expected = torch.nn.functional.linear(given.float(), own)
+        check_close(layer(given)[0], expected, (arguments, tp))
     config = config_of(expert_tensor_parallel_size=2)
-    with unittest.TestCase().assertRaisesRegex(ValueError, "config.expert_tensor_parallel_size is 2, expected 1"):
-        ColumnParallelLinear(INS, OUTS, config=config, is_expert=True, tp_group=everyone)
+    with unittest.TestCase().assertRaisesRegex(ValueError, "config.expert_tensor_parallel_size is 2, but there is no group"):
+        TEColumnParallelLinear(INS, OUTS, config=config, is_expert=True)
+    with unittest.TestCase().assertRaisesRegex(ValueError, "bias is True, expected skip_bias_add with it"):
+        TERowParallelLinear(INS, OUTS, config=config, is_expert=True, tp_group=everyone)
 
 
-FUNCTIONS = {each.__name__: each for each in (steps, same_bits, main_grads, refusals, initial, groups)}
+FUNCTIONS = {
+    each.__name__: each
+    for each in (steps, same_bits, main_grads, refusals, failing_initial, initial, strides, described_for_megatron, groups)
+}
 
 
 class Ranks(unittest.TestCase):
@@ -337,6 +421,13 @@ class Ranks(unittest.TestCase):
 
     def test_parameters_are_parts_of_one_weight(self):
         core_jobs.run_ranks(self, "initial", 2)
+        core_jobs.run_ranks(self, "failing_initial", 2)
+
+    def test_a_rank_has_a_share_of_each_of_two_parts(self):
+        core_jobs.run_ranks(self, "strides", 2)
+
+    def test_parts_are_described_as_megatron_does_where_it_is_there(self):
+        core_jobs.run_ranks(self, "described_for_megatron", 2)
 
 
 class OneRank(unittest.TestCase):
@@ -353,19 +444,34 @@ class OneRank(unittest.TestCase):
 
     def test_what_is_not_supported_is_refused_when_the_layer_is_made(self):
         for make_layer, message in (
-            (lambda: ColumnParallelLinear(INS, OUTS, gather_output=True), "gather_output is True, expected False"),
-            (lambda: RowParallelLinear(INS, OUTS, input_is_parallel=False), "input_is_parallel is False, expected True"),
-            (lambda: RowParallelLinear(INS, OUTS, stride=2), "stride is 2, expected 1"),
-            (lambda: ColumnParallelLinear(INS, OUTS, keep="some"), "keep is 'some', expected 'all', 'minimal' or 'regather'"),
+            (lambda: TEColumnParallelLinear(INS, OUTS, gather_output=True), "gather_output is True, expected False"),
+            (lambda: TERowParallelLinear(INS, OUTS, input_is_parallel=False), "input_is_parallel is False, expected True"),
+            (lambda: TERowParallelLinear(INS, OUTS, stride=5), "input_size is 36, expected a multiple of the 1 ranks of tp_group times the stride, 5"),
+            (lambda: TEColumnParallelLinear(INS, OUTS, stride=0), "stride is 0, expected a whole number from 1 on"),
+            (lambda: TEColumnParallelLinear(INS, OUTS, keep="some"), "keep is 'some', expected 'all', 'minimal' or 'regather'"),
             (
-                lambda: ColumnParallelLinear(INS, OUTS, config=config_of(params_dtype=torch.float16)),
+                lambda: TEColumnParallelLinear(INS, OUTS, config=config_of(params_dtype=torch.float16)),
                 "params_dtype is torch.float16, expected torch.bfloat16 or torch.float32",
             ),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 make_layer()
         with self.assertRaisesRegex(TypeError, "no argument 'tp'"):
-            ColumnParallelLinear(INS, OUTS, tp=2)
+            TEColumnParallelLinear(INS, OUTS, tp=2)
+
+    def test_the_table_of_the_docs_has_every_argument(self):
+        for kind in (TEColumnParallelLinear, TERowParallelLinear):
+            arguments = list(inspect.signature(kind).parameters)
+            self.assertEqual(megatron_page.told("te")[kind.__name__][0], [each for each in arguments if each != "options"] + MORE)
+            for each in MORE:
+                kind(INS, OUTS, **{each: None})
+            kind(INS, OUTS, tp_comm_buffer_name="qkv", name="qkv")
+
+    def test_names_before_say_what_to_call(self):
+        from sluice_torch import te
+
+        with self.assertRaisesRegex(AttributeError, "te.RowParallelLinear is now sluice_torch.te.TERowParallelLinear"):
+            te.RowParallelLinear
 
     def test_a_weight_that_no_backward_reads_may_change(self):
         layer = make(True)

@@ -39,7 +39,7 @@ class TraceTest(unittest.TestCase):
         return names, spans
 
     def test_all_layers_are_in_one_file_with_the_tasks_of_forward_and_backward(self):
-        known, linear = make(), te.ColumnParallelLinear(64, 32, threads=2)
+        known, linear = make(), te.TEColumnParallelLinear(64, 32, threads=2)
         step(known)
         with sluice_torch.trace(self.path):
             found = step(known)

@@ -92,7 +92,7 @@ def measure(column: bool, rank: int, ranks: int, given) -> None:
 def _layer(column: bool, ins: int, outs: int, threads: int):
     from sluice_torch import te
 
-    kind = te.ColumnParallelLinear if column else te.RowParallelLinear
+    kind = te.TEColumnParallelLinear if column else te.TERowParallelLinear
     config = types.SimpleNamespace(sequence_parallel=True, params_dtype=torch.bfloat16)
     return kind(ins, outs, config=config, bias=False, tp_group=dist.group.WORLD, threads=threads)
 

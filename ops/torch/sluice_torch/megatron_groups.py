@@ -1,43 +1,29 @@
-"""The process group whose ranks share a linear layer, found where Megatron-style models keep it."""
+"""What a linear layer finds in Megatron: the process group that divides it, and the class that describes its part."""
 
-import torch.distributed as dist
+# Where the group is that divides a layer: the attribute of config with its size, that of pg_collection, and Megatron's function.
+_DENSE = ("tensor_model_parallel_size", "tp", "get_tensor_model_parallel_group")
+_EXPERT = ("expert_tensor_parallel_size", "expt_tp", "get_expert_tensor_parallel_group")
 
 
 def tp_group_of(config, is_expert: bool, tp_group, pg_collection):
     """`tp_group`; else that of `pg_collection` (tp; for experts expt_tp); else that of megatron.core.parallel_state, if it can be
     imported and has one. None: the layer is whole at this rank.
 
-    ValueError: config.tensor_model_parallel_size is above 1, and there is no group. For experts, which are whole at each
-    rank: their group has several ranks, or config.expert_tensor_parallel_size is above 1.
+    ValueError: config.tensor_model_parallel_size, for experts expert_tensor_parallel_size, is above 1, and there is no group.
     """
-    if is_expert:
-        _check_expert(config, tp_group, pg_collection)
-        return None
     if tp_group is not None:
         return tp_group
-    found = getattr(pg_collection, "tp", None)
+    size_name, name, function = _EXPERT if is_expert else _DENSE
+    found = getattr(pg_collection, name, None)
     if found is None:
-        found = _of_megatron("get_tensor_model_parallel_group")
-    size = getattr(config, "tensor_model_parallel_size", None) or 1
+        found = _of_megatron(function)
+    size = getattr(config, size_name, None) or 1
     if found is None and size > 1:
         raise ValueError(
-            f"config.tensor_model_parallel_size is {size}, but there is no group of these ranks: expected tp_group, "
-            f"pg_collection.tp, or that of megatron.core.parallel_state"
+            f"config.{size_name} is {size}, but there is no group of these ranks: expected tp_group, "
+            f"pg_collection.{name}, or that of megatron.core.parallel_state"
         )
     return found
-
-
-def _check_expert(config, tp_group, pg_collection):
-    sizes = {"config.expert_tensor_parallel_size": getattr(config, "expert_tensor_parallel_size", None) or 1}
-    if tp_group is None:
-        group = getattr(pg_collection, "expt_tp", None)
-        name = "the size of pg_collection.expt_tp"
-        if group is None:
-            group, name = _of_megatron("get_expert_tensor_parallel_group"), "the size of Megatron's expert_tensor_parallel_group"
-        sizes[name] = 1 if group is None else dist.get_world_size(group)
-    for name, size in sizes.items():
-        if size > 1:
-            raise ValueError(f"{name} is {size}, expected 1: with is_expert each rank has the whole layer")
 
 
 def _of_megatron(function: str):
@@ -51,3 +37,12 @@ def _of_megatron(function: str):
         return None if get is None else get()
     except AssertionError:  # it is not initialized
         return None
+
+
+def megatron_sharded_tensor():
+    """The class by which Megatron's checkpoints describe a part of a tensor; None where it cannot be imported."""
+    try:
+        from megatron.core.dist_checkpointing import ShardedTensor
+    except ImportError:
+        return None
+    return ShardedTensor

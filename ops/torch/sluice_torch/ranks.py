@@ -52,7 +52,7 @@ class Group:
                 raise ValueError("mesh is given together with ep_group or tp_group, expected one of both")
             ep_group, tp_group = _groups_of(mesh)
         given = {"tp_group": tp_group, "ep_group": ep_group}
-        places = {name: _place(name, group) for name, group in given.items() if group is not None}
+        places = {name: place_in(name, group) for name, group in given.items() if group is not None}
         if tp_group is not None and tp not in (1, places["tp_group"][1]):
             raise ValueError(f"tp is {tp}, but tp_group has {places['tp_group'][1]} ranks")
         self.key = tuple(weakref.ref(given[name]) for name in places)  # equal for the same process groups
@@ -176,7 +176,7 @@ def _before_fork():
 os.register_at_fork(before=_before_fork)
 
 
-def _place(name: str, group) -> tuple[int, int]:
+def place_in(name: str, group) -> tuple[int, int]:
     """This process's rank in a group, and the group's size."""
     if not dist.is_available() or not dist.is_initialized():
         raise ValueError(f"{name} is given, but torch.distributed is not initialized: call init_process_group")

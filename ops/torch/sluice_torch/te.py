@@ -22,7 +22,7 @@ from .graphs import dealt
 from .integers import MAX_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import AddedToMainGrad, main_grad_of
-from .megatron_groups import tp_group_of
+from .megatron_groups import megatron_sharded_tensor, tp_group_of
 from .reporting import Reports
 from .tensors import as_stored, empty_weight
 from .writes import write
@@ -54,20 +54,28 @@ class _ParallelLinear(Reports, torch.nn.Module):
         options = {**known, **options}
         if options["keep"] not in ("all", "minimal", "regather"):
             raise ValueError(f"keep is {options['keep']!r}, expected 'all', 'minimal' or 'regather'")
-        if stride != 1:
-            raise ValueError(f"stride is {stride!r}, expected 1: a rank has one contiguous part of the weight")
         self.config, self.is_expert, self.skip_bias_add = config, is_expert, skip_bias_add
         self.threads, self.timeout, self.keep = options["threads"], options["timeout"], options["keep"]
         self.sequence_parallel = bool(getattr(config, "sequence_parallel", False)) and not is_expert
         group = tp_group_of(config, is_expert, options["tp_group"], options["pg_collection"])
-        tokens = "own" if self.sequence_parallel or group is None else "same"
-        self._group = ranks.Group(tp_group=group, tokens=tokens, timeout=self.timeout)
+        # the ranks that divide the weight, and those that compute together: an expert's part is a layer of its own
+        self._part, self._parts = (0, 1) if group is None else ranks.place_in("tp_group", group)
+        together = None if is_expert else group
+        tokens = "own" if self.sequence_parallel or together is None else "same"
+        self._group = ranks.Group(tp_group=together, tokens=tokens, timeout=self.timeout)
         tp = self._group.tp
         for name, size in (("input_size", ins), ("output_size", outs)):
             whole_number(name, size, 1, MAX_ROWS)
+        self._stride = whole_number("stride", stride, 1, MAX_ROWS)
         divided, name = (outs, "output_size") if self._column else (ins, "input_size")
-        if divided % tp:
-            raise ValueError(f"{name} is {divided}, expected a multiple of the {tp} ranks of tp_group")
+        if divided % (self._parts * stride):
+            of = f"the {self._parts} ranks of tp_group" + (f" times the stride, {stride}" if stride > 1 else "")
+            raise ValueError(f"{name} is {divided}, expected a multiple of {of}")
+        if is_expert and not self._column and self._parts > 1 and bias and not skip_bias_add:
+            raise ValueError("bias is True, expected skip_bias_add with it: each of the ranks that share an expert would add it")
+        self._whole = (outs, ins)
+        if is_expert:
+            outs, ins = (outs // self._parts, ins) if self._column else (outs, ins // self._parts)
         in_program = bias and not skip_bias_add
         own = encodings_of(options["encode"])
         self._encodings, self._scales = Chooser(own), scaling.Scales()
@@ -93,40 +101,42 @@ class _ParallelLinear(Reports, torch.nn.Module):
             self.weight = torch.nn.Parameter(empty_weight(shape.outs_here, shape.ins_here, dtype=dtype))
             if initialise:
                 whole = self._initial(init_method, dtype)
-                write(self.weight, whole.chunk(shape.tp, self._sharded)[self._group.rank])
+                write(self.weight, self._part_of(whole))
                 self.master_weight = whole if keep_master else None
-            _mark(self.weight, self._sharded, allreduce=not self.is_expert)
+            self._mark(self.weight, self._sharded)
         else:
             self.register_parameter("weight", None)
         if bias:
             self.bias = torch.nn.Parameter(torch.zeros(shape.outs_here, dtype=dtype))
             if self._column:
-                _mark(self.bias, 0, allreduce=not self.is_expert)
+                self._mark(self.bias, 0)
             else:
-                self.bias.allreduce = not self.is_expert
+                self.bias.allreduce = self._allreduce
                 # its gradient is that of this rank's tokens
                 self.bias.sequence_parallel = self.sequence_parallel
         else:
             self.register_parameter("bias", None)
 
     def _initial(self, init_method, dtype) -> torch.Tensor:
-        """The whole weight, the same at all ranks: that of rank 0."""
-        whole = torch.empty(self.shape.outs, self.shape.ins, dtype=torch.float32)
-        bound = 1 / math.sqrt(self.shape.ins)
-        failure = None
-        try:
-            init_method(whole) if init_method is not None else torch.nn.init.uniform_(whole, -bound, bound)
-        except Exception as error:
-            failure = error  # raised after the others know
-        if self._group.size > 1:
-            failures = self._group.gather_objects(failure and str(failure), "draw a weight")
-            if failure is None and any(failures):
-                raise RuntimeError(next(f"rank {rank}: {each}" for rank, each in enumerate(failures) if each))
-        if failure is not None:
-            raise failure
-        if self._group.size > 1:
-            self._group.broadcast(whole, "draw a weight")
+        """A whole weight, of which this rank takes its part: nothing is sent. Ranks with equal random states draw the same one."""
+        whole = torch.empty(self._whole, dtype=torch.float32)
+        bound = 1 / math.sqrt(self._whole[1])
+        init_method(whole) if init_method is not None else torch.nn.init.uniform_(whole, -bound, bound)
         return whole.to(dtype)
+
+    def _part_of(self, whole: torch.Tensor) -> torch.Tensor:
+        """This rank's part of the weight: one of each of `stride` equal parts, which are those of gate and up, for example."""
+        return torch.cat(whole.chunk(self._stride * self._parts, self._sharded)[self._part :: self._parts], self._sharded)
+
+    @property
+    def _allreduce(self) -> bool:
+        """Whether dense parameters of the same ranks have gradients of the same tokens."""
+        return not (self.is_expert and (getattr(self.config, "expert_model_parallel_size", None) or 1) > 1)
+
+    def _mark(self, parameter: torch.nn.Parameter, dimension: int):
+        """The attributes by which Megatron-style optimisers and checkpoints know a parameter that ranks share."""
+        parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = True, dimension, self._stride
+        parameter.allreduce = self._allreduce
 
     @recording.outside_graphs
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -211,25 +221,47 @@ class _ParallelLinear(Reports, torch.nn.Module):
         graph = linear_graph(shape)
         return key, cache.compile_graph(graph, trainable=trainable, options=shape.encodings.options(bool(trainable)), **options)
 
+    def backward_dw(self):
+        """Has no effect: a backward computes the gradient of the weight, too."""
+
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
-        """A description of this rank's part of each parameter. `sharded_offsets` are (axis, offset, count) of axes 0, 1,
-        ... before the parameter's own, such as that of stacked layers."""
-        del metadata
+        """A description of this rank's part of each parameter: a ShardedTensor of megatron.core where that can be imported, else one
+        of this module; with a stride this module's is a tuple, one for each range, and Megatron's is that of one range, which
+        Megatron's own factory for gated layers divides. `sharded_offsets` are (axis, offset, count) of axes 0, 1, ... before the
+        parameter's own, such as that of stacked layers. metadata["dp_cp_group"]: the ranks that have replicas."""
         axes = [axis for axis, _, _ in sharded_offsets]
         if axes != list(range(len(axes))):
             raise ValueError(f"sharded_offsets have axes {axes}, expected {list(range(len(axes)))}: before the parameter's own")
-        tensors = {}
-        for name, parameter in self.named_parameters(recurse=False):
-            dimension = getattr(parameter, "partition_dim", None)
+        describe = self._described if megatron_sharded_tensor() is None else self._described_for_megatron
+        return {
+            prefix + name: describe(prefix + name, parameter, getattr(parameter, "partition_dim", None), sharded_offsets, metadata)
+            for name, parameter in self.named_parameters(recurse=False)
+        }
+
+    def _described(self, key, parameter, dimension, sharded_offsets, metadata) -> "ShardedTensor | tuple":
+        before = tuple(count for _, _, count in sharded_offsets), tuple(first for _, first, _ in sharded_offsets)
+        if dimension is None:
+            zeros = (0,) * parameter.dim()
+            return ShardedTensor(key, parameter.detach(), before[0] + tuple(parameter.shape), before[1] + zeros, self._part)
+        made, ranges = [], parameter.detach().chunk(self._stride, dimension)
+        for number, each in enumerate(ranges):
             shape, offset = list(parameter.shape), [0] * parameter.dim()
-            if dimension is not None:
-                offset[dimension] = shape[dimension] * self._group.rank
-                shape[dimension] *= self.shape.tp
-            for _, first, count in reversed(sharded_offsets):
-                shape, offset = [count, *shape], [first, *offset]
-            replica = 0 if dimension is not None else self._group.rank
-            tensors[prefix + name] = ShardedTensor(prefix + name, parameter.detach(), tuple(shape), tuple(offset), replica)
-        return tensors
+            offset[dimension] = each.shape[dimension] * (number * self._parts + self._part)
+            shape[dimension] *= self._parts
+            made.append(ShardedTensor(key, each, before[0] + tuple(shape), before[1] + tuple(offset)))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def _described_for_megatron(self, key, parameter, dimension, sharded_offsets, metadata):
+        own = () if dimension is None else ((len(sharded_offsets) + dimension, self._part, self._parts),)
+        group = (metadata or {}).get("dp_cp_group")
+        replica = (0, self._part if dimension is None else 0, 0 if group is None else ranks.place_in("dp_cp_group", group)[0])
+        return megatron_sharded_tensor().from_rank_offsets(
+            key, parameter, *sharded_offsets, *own, replica_id=replica, prepend_axis_num=len(sharded_offsets)
+        )
+
+    def _load_from_state_dict(self, state_dict, prefix, *arguments):
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # what others save may lack it
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def get_extra_state(self):
         """uint8: the histories of amaxes with delayed scaling. None: there are none."""
@@ -256,21 +288,23 @@ class _ParallelLinear(Reports, torch.nn.Module):
         return f"{text}, sequence_parallel={self.sequence_parallel}{self._encodings}"
 
 
-def _mark(parameter: torch.nn.Parameter, dimension: int, allreduce: bool):
-    """The attributes by which Megatron-style optimisers and checkpoints know a parameter that ranks share."""
-    parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = True, dimension, 1
-    parameter.allreduce = allreduce
+def __getattr__(name: str):
+    if name in ("ColumnParallelLinear", "RowParallelLinear"):
+        raise AttributeError(f"{__name__}.{name} is now {__name__}.TE{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class ColumnParallelLinear(_ParallelLinear):
+class TEColumnParallelLinear(_ParallelLinear):
     """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `encode` is
     that of sluice_torch.MoE; the weight is no code.
 
     Without tp_group it is that of pg_collection or of Megatron (megatron_groups.py). `name` has no effect.
     x [s, ..., input_size]: with sequence parallelism this rank's part of the first dimension (any length per rank,
     also 0), else the same at all ranks. y [sum of s, ..., output_size / ranks]. `keep`: "regather" gathers x again in
-    the backward instead of keeping what was gathered. Making a layer is collective if it has a weight.
-    ValueError: no group, but config.tensor_model_parallel_size above 1; gather_output, a stride other than 1, sizes that the ranks do not divide.
+    the backward instead of keeping what was gathered. `stride`: output_size has so many equal parts, such as gate and up, and a rank has
+    its share of each. A layer draws a whole weight by init_method and takes its part; nothing is sent. `is_expert`: the group is that of
+    the ranks that share an expert, and the layer is a product of its own, of all rows that it is given, without communication.
+    ValueError: no group, but config.tensor_model_parallel_size above 1; gather_output; sizes that the ranks and the stride do not divide.
     """
 
     _column = True
@@ -301,15 +335,16 @@ class ColumnParallelLinear(_ParallelLinear):
         )  # fmt: skip
 
 
-class RowParallelLinear(_ParallelLinear):
+class TERowParallelLinear(_ParallelLinear):
     """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `encode` is
     that of sluice_torch.MoE; the weight is no code.
 
-    Without tp_group it is found as by ColumnParallelLinear.
+    Without tp_group it is found as by TEColumnParallelLinear.
     x [s, ..., input_size / ranks]. y [s, ..., output_size]: with sequence parallelism this rank's part of the first
     dimension, which is shared as evenly as possible (the first ranks have one more), else all of it at every rank. The
-    gradient of the bias is then that of this rank's part. Making a layer is collective.
-    ValueError: no group, but config.tensor_model_parallel_size above 1; input_is_parallel False, a stride other than 1, sizes that the ranks do not divide.
+    gradient of the bias is then that of this rank's part. `stride` and the first weight are as of TEColumnParallelLinear. `is_expert`: y
+    is this rank's term, which the caller adds to those of the other ranks.
+    ValueError: no group, but config.tensor_model_parallel_size above 1; input_is_parallel False; sizes that the ranks and the stride do not divide.
     """
 
     _column = False
