@@ -132,7 +132,21 @@ def all_ways(rank, size):
         check_hybrid(rank, size, group, dispatch, fused_a2a.HybridEPCombine.apply, 16, 7)
     fused_a2a.reset_hybrid_ep_buffer()
     check_hybrid(rank, size, group, by_name, fused_a2a.hybrid_ep_combine, 16, 0)
+    check_refused(rank, size, group)
     check_dropped(rank, size, group)
+
+
+def check_refused(rank, size, group):
+    """Rows that the last rank lacks fail the combine at all ranks, and the next one is right."""
+    x, ids, probs, _ = batch(rank, 20)
+    routing_map, dense = mapped(ids, probs)
+    rows, *_, handle = fused_a2a.hybrid_ep_dispatch(x, routing_map, dense, group, EXPERTS // size, num_permuted_tokens=500)
+    try:
+        fused_a2a.hybrid_ep_combine(rows[:-1] if rank == size - 1 else rows, handle)
+        raise AssertionError("not refused")
+    except (ValueError, RuntimeError) as refused:
+        assert f"x is [499, {HIDDEN}], expected a tensor of 500 rows" in str(refused), refused
+    assert fused_a2a.hybrid_ep_combine(rows, handle).shape == x.shape
 
 
 def check_dropped(rank, size, group):
@@ -169,6 +183,8 @@ class FusedA2ATest(unittest.TestCase):
         routing_map, dense = mapped(ids, probs)
         with self.assertRaisesRegex(ValueError, "routing_map has 8 experts, expected 6: 6 of each of 1 ranks"):
             fused_a2a.hybrid_ep_dispatch(x, routing_map, dense, None, 6)
+        with self.assertRaisesRegex(ValueError, r"routing_map is NoneType, expected a tensor \[T, E\]"):
+            fused_a2a.hybrid_ep_dispatch(x, None, dense, None, EXPERTS)
         with self.assertRaisesRegex(ValueError, "num_permuted_tokens is -1, expected a whole number from 0 on"):
             fused_a2a.hybrid_ep_dispatch(x, routing_map, dense, None, EXPERTS, num_permuted_tokens=-1)
         with self.assertRaisesRegex(ValueError, "handle is of type int, expected what hybrid_ep_dispatch gave"):

@@ -75,12 +75,13 @@ class Handle:
 
     def __init__(self, exchange: ranks.Held, token: torch.Tensor, dtype: torch.dtype, pads: bool, rows_per_expert, event: Event):
         self.event, self.rows_per_expert = event, rows_per_expert
+        self.shared = exchange.shared  # what its ranks share
         self._exchange, self._token, self._dtype, self._pads = exchange, token, dtype, pads
 
     @property
     def group(self):
         """The process group of the dispatch, None at one rank. RuntimeError: it was destroyed."""
-        levels = self._exchange.shared.group.levels
+        levels = self.shared.group.levels
         return levels[0] if levels else None
 
     def release(self):
@@ -218,7 +219,7 @@ def combine(
     recording.refuse("exchange.combine", rows)
     members = ranks.Group(group)
     # whose ranks are waiting
-    shared = handle._exchange.shared if isinstance(handle, Handle) else ranks.shared_by(members)
+    shared = handle.shared if isinstance(handle, Handle) else ranks.shared_by(members)
     with shared.refusing():
         if not isinstance(handle, Handle):
             raise ValueError(f"handle is of type {type(handle).__name__}, expected what exchange.dispatch gave")

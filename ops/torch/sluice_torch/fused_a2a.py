@@ -89,10 +89,11 @@ def hybrid_ep_dispatch(
         experts = local * shared.group.size
         if num_permuted_tokens is not None:
             num_permuted_tokens = whole_number("num_permuted_tokens", num_permuted_tokens, 0, MAX_ROWS, ", or None")
-        found = tuple(getattr(routing_map, "shape", ()))
-        if len(found) == 2 and found[1] != experts:
+        if not isinstance(routing_map, torch.Tensor) or routing_map.dim() != 2:
+            raise ValueError(f"routing_map is {type(routing_map).__name__}, expected a tensor [T, E]")
+        if routing_map.shape[1] != experts:
             raise ValueError(
-                f"routing_map has {found[1]} experts, expected {experts}: {local} of each of {shared.group.size} ranks"
+                f"routing_map has {routing_map.shape[1]} experts, expected {experts}: {local} of each of {shared.group.size} ranks"
             )
     rows, _, row_probs, counts, inner = exchange.dispatch(
         x, None, None, experts, group, routing_map=routing_map, probs=probs, pad_multiple=1 if pad_multiple is None else pad_multiple
@@ -103,17 +104,20 @@ def hybrid_ep_dispatch(
         before = counts.cumsum(0) - counts
         counts = torch.minimum(counts, (num_permuted_tokens - before).clamp(min=0))
     dropped = torch.tensor(int(len(rows) < made), dtype=torch.int32)
-    return rows, row_probs, None, counts, (inner, made, dropped)
+    return rows, row_probs, None, counts, (inner, made, len(rows), dropped)
 
 
 def hybrid_ep_combine(x, handle, num_permuted_tokens=None, pad_multiple=None, fused=False):
-    """y [T, H]: the sum of each token's rows of x [R, H], which are in the order of the dispatch. Rows that it dropped add nothing."""
-    if not isinstance(handle, tuple) or len(handle) != 3 or not isinstance(handle[0], exchange.Handle):
+    """y [T, H]: the sum of each token's rows of x [R, H], which are in the order of the dispatch. Rows that it dropped add nothing.
+    ValueError or RuntimeError, at all ranks: another number of rows than the dispatch gave; as exchange.combine()."""
+    if not isinstance(handle, tuple) or len(handle) != 4 or not isinstance(handle[0], exchange.Handle):
         raise ValueError(f"handle is of type {type(handle).__name__}, expected what hybrid_ep_dispatch gave")
-    inner, made, _ = handle
-    if isinstance(x, torch.Tensor) and x.dim() == 2:
-        x = _resized(x, made)
-    return exchange.combine(x, inner.group, inner)
+    inner, made, given, _ = handle
+    with inner.shared.refusing():
+        if not isinstance(x, torch.Tensor) or x.dim() != 2 or len(x) != given:
+            found = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+            raise ValueError(f"x is {found}, expected a tensor of {given} rows, those of the dispatch")
+    return exchange.combine(_resized(x, made), inner.group, inner)
 
 
 def _resized(rows: torch.Tensor, count: int) -> torch.Tensor:
