@@ -30,7 +30,7 @@ VALUES = {
     ],
     "lora": [LORA(32, 8.0), LORA(32, 8.0, ("gate", "up")), LORA(32, 8.0, ("down",))],
     "keep": ["minimal"],
-    "activation": ["geglu", "relu"],
+    "activation": ["geglu", "relu2"],
     "dtype": [torch.float32],
     "pack_frozen": [True],
     "spare": [1],

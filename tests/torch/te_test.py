@@ -9,6 +9,7 @@ import types
 import unittest
 
 import core_jobs
+import megatron_classes
 import megatron_page
 import torch
 import torch.distributed as dist
@@ -249,33 +250,19 @@ def strides(rank, size):
                 check_close(leaf.grad, own.sum(0).expand(leaf.shape), "dx of expert")
 
 
-class FakeShardedTensor:
-    """Megatron's class, as far as a layer calls it."""
-
-    @classmethod
-    def from_rank_offsets(cls, key, data, *rank_offsets, replica_id=0, prepend_axis_num=0):
-        made = cls()
-        made.key, made.data, made.rank_offsets, made.replica_id, made.prepended = key, data, rank_offsets, replica_id, prepend_axis_num
-        return made
-
-
 def described_for_megatron(rank, size):
-    names = ("megatron", "megatron.core", "megatron.core.dist_checkpointing")
-    modules = {name: types.ModuleType(name) for name in names}
-    modules[names[-1]].ShardedTensor = FakeShardedTensor
-    sys.modules.update(modules)
-    for column, stride in itertools.product((True, False), (1, 2)):
-        kind = TEColumnParallelLinear if column else TERowParallelLinear
-        made = kind(INS, OUTS, config=config_of(), tp_group=group(), stride=stride, **OPTIONS)
-        shards = made.sharded_state_dict("a.", ((0, 1, 3),), {"dp_cp_group": group()})
-        weight, bias = shards["a.weight"], shards["a.bias"]
-        assert type(weight) is FakeShardedTensor and weight.data is made.weight and weight.key == "a.weight" and weight.prepended == 1
-        assert weight.rank_offsets == ((0, 1, 3), (1 if column else 2, rank, size)) and weight.replica_id == (0, 0, rank)
-        assert bias.rank_offsets == (((0, 1, 3), (1, rank, size)) if column else ((0, 1, 3),))
-        assert bias.replica_id == ((0, 0, rank) if column else (0, rank, rank))
-        assert made.sharded_state_dict()["bias"].replica_id[2] == 0
-    for name in names:
-        del sys.modules[name]
+    with megatron_classes.installed():
+        for column, stride in itertools.product((True, False), (1, 2)):
+            kind = TEColumnParallelLinear if column else TERowParallelLinear
+            made = kind(INS, OUTS, config=config_of(), tp_group=group(), stride=stride, **OPTIONS)
+            shards = made.sharded_state_dict("a.", ((0, 1, 3),), {"dp_cp_group": group()})
+            weight, bias = shards["a.weight"], shards["a.bias"]
+            assert type(weight) is megatron_classes.ShardedTensor and weight.data is made.weight and weight.key == "a.weight"
+            assert weight.prepended == 1 and weight.replica_id == (0, 0, rank)
+            assert weight.rank_offsets == ((0, 1, 3), (1 if column else 2, rank, size))
+            assert bias.rank_offsets == (((0, 1, 3), (1, rank, size)) if column else ((0, 1, 3),))
+            assert bias.replica_id == ((0, 0, rank) if column else (0, rank, rank))
+            assert made.sharded_state_dict()["bias"].replica_id[2] == 0
 
 
 def initial(rank, size):

@@ -1,4 +1,4 @@
-"""What a linear layer finds in Megatron: the process group that divides it, and the class that describes its part."""
+"""What layers find in Megatron: the process group that divides it, and the classes that describe its part."""
 
 # Where the group is that divides a layer: the attribute of config with its size, that of pg_collection, and Megatron's function.
 _DENSE = ("tensor_model_parallel_size", "tp", "get_tensor_model_parallel_group")
@@ -39,10 +39,15 @@ def _of_megatron(function: str):
         return None
 
 
-def megatron_sharded_tensor():
-    """The class by which Megatron's checkpoints describe a part of a tensor; None where it cannot be imported."""
+def checkpoint_classes():
+    """The module with the classes by which Megatron's checkpoints describe parts; None where it cannot be imported."""
     try:
-        from megatron.core.dist_checkpointing import ShardedTensor
+        from megatron.core.dist_checkpointing import mapping
     except ImportError:
         return None
-    return ShardedTensor
+    return mapping
+
+
+def expert_data_rank() -> int:
+    """This rank's number among those with the same experts; 0 where Megatron does not say."""
+    return _of_megatron("get_expert_data_parallel_rank") or 0

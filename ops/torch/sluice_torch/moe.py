@@ -526,6 +526,15 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         own = [places.start, places.stop, self.shape.places]
         return own + [self.shard, self.shape.tp] if self.shape.tp > 1 else own
 
+    def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
+        """A description of what this rank has of each tensor of all experts, [experts, ...] (sharded_tensors.py): with tp a shard of
+        gate and up has two ranges. `sharded_offsets` are as in te. RuntimeError: a layer with `spare`, whose state is that of
+        places: take state.full(). ValueError: for Megatron, experts that ranks do not share evenly."""
+        del metadata
+        if self.places is not None:
+            raise RuntimeError("the experts of a layer with places (spare) may be anywhere: sluice_torch.state.full() gives them in order")
+        return sharding.describe_layer(self, prefix, sharded_offsets)
+
     def _save_to_state_dict(self, destination, prefix: str, keep_vars: bool):
         """Records the range of a rank's experts, because the parts have the same names and often the same sizes."""
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -8,6 +8,8 @@ the shards.
 import torch
 
 from . import lora
+from .megatron_groups import checkpoint_classes, expert_data_rank
+from .sharded_tensors import Cut, Part, describe, describe_for_megatron
 
 # Parameters of a layer -> the dimension of intermediate columns, and whether it has those of all inputs of the activation:
 # of gate and of up.
@@ -44,6 +46,33 @@ def _parts(name: str, inputs: int) -> tuple[int, int]:
     """The dimension of intermediate columns, and how often the parameter has them."""
     dimension, is_of_all = _SHARDED[name]
     return dimension, inputs if is_of_all else 1
+
+
+def part_of(name: str, layer) -> Part:
+    """What this rank's layer has of a tensor whose first dimension is its experts."""
+    experts = layer.local_experts
+    first = (experts[0] if experts else 0, layer.shape.experts)
+    if layer.shape.tp == 1 or is_whole(name):
+        return Part(None, first, layer.shard)
+    dimension, count = _parts(name, layer.shape.inputs)
+    return Part(Cut(dimension, layer.shard, layer.shape.tp, count), first)
+
+
+def describe_layer(layer, prefix: str, before: tuple) -> dict:
+    """MoE.sharded_state_dict() of a layer."""
+    found, classes, count = {}, checkpoint_classes(), layer._group.size // layer._group.tp
+    if classes is not None and layer.shape.experts % count:
+        raise ValueError(f"{layer.shape.experts} experts are shared by {count} ranks, expected a multiple for Megatron's checkpoints")
+    for name in OF_EXPERTS:
+        tensor = getattr(layer, name, None)
+        if tensor is None:
+            continue
+        key, part = prefix + name, part_of(name, layer)
+        if classes is None:
+            found[key] = describe(key, tensor, part, before)
+        else:
+            found[key] = describe_for_megatron(classes, key, tensor, part, before, expert_data_rank())
+    return found
 
 
 def take(name: str, whole: torch.Tensor, shard: int, tp: int, inputs: int = 2) -> torch.Tensor:

@@ -7,7 +7,6 @@ ranks have the same tokens, and the terms are all-reduced. Products use bfloat16
 parameters are rounded in each step.
 """
 
-import dataclasses
 import math
 import os
 import warnings
@@ -22,24 +21,13 @@ from .graphs import dealt
 from .integers import MAX_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import AddedToMainGrad, main_grad_of
-from .megatron_groups import megatron_sharded_tensor, tp_group_of
+from .megatron_groups import checkpoint_classes, tp_group_of
 from .reporting import Reports
+from .sharded_tensors import Cut, Part, describe, describe_for_megatron
 from .tensors import as_stored, empty_weight
 from .writes import write
 
 _DTYPES = (torch.bfloat16, torch.float32)
-
-
-@dataclasses.dataclass
-class ShardedTensor:
-    """A rank's part of a parameter, for checkpoints: at `global_offset` in a tensor of `global_shape`. `replica` numbers
-    the ranks that have the same part."""
-
-    key: str
-    data: torch.Tensor
-    global_shape: tuple[int, ...]
-    global_offset: tuple[int, ...]
-    replica: int = 0
 
 
 class _ParallelLinear(Reports, torch.nn.Module):
@@ -225,39 +213,22 @@ class _ParallelLinear(Reports, torch.nn.Module):
         """Has no effect: a backward computes the gradient of the weight, too."""
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
-        """A description of this rank's part of each parameter: a ShardedTensor of megatron.core where that can be imported, else one
-        of this module; with a stride this module's is a tuple, one for each range, and Megatron's is that of one range, which
-        Megatron's own factory for gated layers divides. `sharded_offsets` are (axis, offset, count) of axes 0, 1, ... before the
-        parameter's own, such as that of stacked layers. metadata["dp_cp_group"]: the ranks that have replicas."""
-        axes = [axis for axis, _, _ in sharded_offsets]
-        if axes != list(range(len(axes))):
-            raise ValueError(f"sharded_offsets have axes {axes}, expected {list(range(len(axes)))}: before the parameter's own")
-        describe = self._described if megatron_sharded_tensor() is None else self._described_for_megatron
-        return {
-            prefix + name: describe(prefix + name, parameter, getattr(parameter, "partition_dim", None), sharded_offsets, metadata)
-            for name, parameter in self.named_parameters(recurse=False)
-        }
-
-    def _described(self, key, parameter, dimension, sharded_offsets, metadata) -> "ShardedTensor | tuple":
-        before = tuple(count for _, _, count in sharded_offsets), tuple(first for _, first, _ in sharded_offsets)
-        if dimension is None:
-            zeros = (0,) * parameter.dim()
-            return ShardedTensor(key, parameter.detach(), before[0] + tuple(parameter.shape), before[1] + zeros, self._part)
-        made, ranges = [], parameter.detach().chunk(self._stride, dimension)
-        for number, each in enumerate(ranges):
-            shape, offset = list(parameter.shape), [0] * parameter.dim()
-            offset[dimension] = each.shape[dimension] * (number * self._parts + self._part)
-            shape[dimension] *= self._parts
-            made.append(ShardedTensor(key, each, before[0] + tuple(shape), before[1] + tuple(offset)))
-        return made[0] if len(made) == 1 else tuple(made)
-
-    def _described_for_megatron(self, key, parameter, dimension, sharded_offsets, metadata):
-        own = () if dimension is None else ((len(sharded_offsets) + dimension, self._part, self._parts),)
-        group = (metadata or {}).get("dp_cp_group")
-        replica = (0, self._part if dimension is None else 0, 0 if group is None else ranks.place_in("dp_cp_group", group)[0])
-        return megatron_sharded_tensor().from_rank_offsets(
-            key, parameter, *sharded_offsets, *own, replica_id=replica, prepend_axis_num=len(sharded_offsets)
-        )
+        """A description of this rank's part of each parameter (sharded_tensors.py). With a stride and Megatron the weight is one
+        range, which Megatron's own factory for gated layers divides. `sharded_offsets` are (axis, offset, count) of axes 0, 1, ...
+        before the parameter's own, such as that of stacked layers. metadata["dp_cp_group"]: the ranks that have copies.
+        ValueError: other axes."""
+        classes, group = checkpoint_classes(), (metadata or {}).get("dp_cp_group")
+        data_rank = 0 if group is None else ranks.place_in("dp_cp_group", group)[0]
+        found = {}
+        for name, parameter in self.named_parameters(recurse=False):
+            dimension, key = getattr(parameter, "partition_dim", None), prefix + name
+            cut = None if dimension is None else Cut(dimension, self._part, self._parts, 1 if classes else self._stride)
+            part = Part(cut, replica=self._part if cut is None else 0)
+            if classes is None:
+                found[key] = describe(key, parameter, part, sharded_offsets)
+            else:
+                found[key] = describe_for_megatron(classes, key, parameter, part, sharded_offsets, data_rank)
+        return found
 
     def _load_from_state_dict(self, state_dict, prefix, *arguments):
         state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # what others save may lack it
