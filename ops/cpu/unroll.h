@@ -28,6 +28,6 @@ __attribute__((always_inline)) inline void unroll(const Body& body) {
 #define SLUICE_UNROLLED __attribute__((always_inline))
 
 // For the loops that take most of a kernel's time: inlined, as g++ decides by the size of everything around,
-// they have fewer registers. And for what is called once for many numbers and in many places, each of which
-// would be compiled.
+// they have fewer registers. And for what is called once for many numbers, but in many places: inlined, it
+// would be compiled again in each of them.
 #define SLUICE_NOT_INLINED __attribute__((noinline))

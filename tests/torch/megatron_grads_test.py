@@ -239,10 +239,7 @@ WATCHED = {
 
 def watched_places(rank, size):
     """Copies of experts, and a rank without tokens."""
-    for options in ({}, {"lora": LoRAConfig(RANK)}, {"tp": 2, "spare": None}):
-        options = {"spare": 2, **options}
-        if options["spare"] is None:
-            del options["spare"]
+    for options in ({"spare": 2}, {"spare": 2, "lora": LoRAConfig(RANK)}, {"tp": 2}):
         layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=dist.group.WORLD, threads=1, **options)
         if "spare" in options:
             layer.place([3, 2, 1, 0, 1, 2])

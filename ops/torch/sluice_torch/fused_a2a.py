@@ -20,7 +20,7 @@ HYBRIDEP_TOKEN_ALIGNMENT = 64
 # The exchange of Transformer Engine, as Megatron has it where that is not installed.
 alloc_ep_symm_buffer = new_nccl_ep_buffer = nccl_ep_dispatch = nccl_ep_combine = None
 
-# What ranks share whose buffers the hybrid functions used since the last reset_hybrid_ep_buffer(), in the order of their first use.
+# The groups, as ranks.Shared, whose buffers the hybrid functions used since the last reset_hybrid_ep_buffer(), in the order of first use.
 _hybrid = weakref.WeakKeyDictionary()
 
 

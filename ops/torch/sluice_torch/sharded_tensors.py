@@ -38,10 +38,24 @@ class Part(typing.NamedTuple):
     replica: int = 0
 
 
-def describe(key: str, parameter: torch.Tensor, part: Part, before: tuple = ()) -> ShardedTensor | tuple[ShardedTensor, ...]:
-    """The description of a part; a tuple of them, one for each range, where there are several. `before` are (axis, offset, count) of
-    axes 0, 1, ... before the parameter's own, such as that of stacked layers. ValueError: other axes."""
-    _check(before)
+def describe(classes, key: str, parameter: torch.Tensor, part: Part, before: tuple, data_rank: int):
+    """The description of a part of the parameter `key`. `before` are (axis, offset, count) of axes 0, 1, ... before the parameter's own,
+    such as that of stacked layers.
+
+    With Megatron's `classes` (megatron_groups.checkpoint_classes()) it is a ShardedTensor of Megatron, whose data is the parameter
+    itself; where there are several ranges a ShardedTensorFactory, as Megatron has it for gate and up. Ranks must then share the experts
+    evenly; `data_rank` is this rank's number among those with copies of the layer. Without `classes` (None) it is a ShardedTensor, or
+    where there are several ranges a tuple of them, one for each. ValueError: other axes.
+    """
+    axes = [axis for axis, _, _ in before]
+    if axes != list(range(len(axes))):
+        raise ValueError(f"sharded_offsets have axes {axes}, expected {list(range(len(axes)))}: before the parameter's own")
+    if classes is None:
+        return _describe(key, parameter, part, before)
+    return _describe_for_megatron(classes, key, parameter, part, before, data_rank)
+
+
+def _describe(key: str, parameter: torch.Tensor, part: Part, before: tuple) -> ShardedTensor | tuple[ShardedTensor, ...]:
     shape, offset = list(parameter.shape), [0] * parameter.dim()
     if part.experts is not None:
         offset[0], shape[0] = part.experts
@@ -57,14 +71,7 @@ def describe(key: str, parameter: torch.Tensor, part: Part, before: tuple = ()) 
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def describe_for_megatron(classes, key: str, parameter: torch.Tensor, part: Part, before: tuple, data_rank: int):
-    """The same as a ShardedTensor of Megatron (`classes`: its dist_checkpointing.mapping), whose data is the parameter itself; where
-    there are several ranges a ShardedTensorFactory, as Megatron has it for gate and up. `data_rank`: this rank's number among those
-    with copies of the layer.
-
-    ValueError: other axes. Ranks must share the experts evenly.
-    """
-    _check(before)
+def _describe_for_megatron(classes, key: str, parameter: torch.Tensor, part: Part, before: tuple, data_rank: int):
     axes, own = len(before), []
     if part.experts is not None:
         first, count = part.experts
@@ -86,9 +93,3 @@ def describe_for_megatron(classes, key: str, parameter: torch.Tensor, part: Part
         return torch.cat(list(parts), cut.dimension)
 
     return classes.ShardedTensorFactory(key, parameter, build, merge, replica)
-
-
-def _check(before: tuple):
-    axes = [axis for axis, _, _ in before]
-    if axes != list(range(len(axes))):
-        raise ValueError(f"sharded_offsets have axes {axes}, expected {list(range(len(axes)))}: before the parameter's own")

@@ -9,7 +9,7 @@ import torch
 
 from . import lora
 from .megatron_groups import checkpoint_classes, expert_data_rank
-from .sharded_tensors import Cut, Part, describe, describe_for_megatron
+from .sharded_tensors import Cut, Part, describe
 
 # Parameters of a layer -> the dimension of intermediate columns, and whether it has those of all inputs of the activation:
 # of gate and of up.
@@ -60,19 +60,15 @@ def part_of(name: str, layer) -> Part:
 
 def describe_layer(layer, prefix: str, before: tuple) -> dict:
     """MoE.sharded_state_dict() of a layer."""
-    found, classes, count = {}, checkpoint_classes(), layer._group.size // layer._group.tp
+    classes, count = checkpoint_classes(), layer._group.size // layer._group.tp
     if classes is not None and layer.shape.experts % count:
         raise ValueError(f"{layer.shape.experts} experts are shared by {count} ranks, expected a multiple for Megatron's checkpoints")
-    for name in OF_EXPERTS:
-        tensor = getattr(layer, name, None)
-        if tensor is None:
-            continue
-        key, part = prefix + name, part_of(name, layer)
-        if classes is None:
-            found[key] = describe(key, tensor, part, before)
-        else:
-            found[key] = describe_for_megatron(classes, key, tensor, part, before, expert_data_rank())
-    return found
+    data_rank = expert_data_rank()
+    return {
+        prefix + name: describe(classes, prefix + name, getattr(layer, name), part_of(name, layer), before, data_rank)
+        for name in OF_EXPERTS
+        if getattr(layer, name, None) is not None
+    }
 
 
 def take(name: str, whole: torch.Tensor, shard: int, tp: int, inputs: int = 2) -> torch.Tensor:

@@ -23,7 +23,7 @@ from .linear_graphs import LinearShape, linear_graph
 from .main_grad import AddedToMainGrad, main_grad_of
 from .megatron_groups import checkpoint_classes, tp_group_of
 from .reporting import Reports
-from .sharded_tensors import Cut, Part, describe, describe_for_megatron
+from .sharded_tensors import Cut, Part, describe
 from .tensors import as_stored, empty_weight
 from .writes import write
 
@@ -118,7 +118,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
 
     @property
     def _allreduce(self) -> bool:
-        """Whether dense parameters of the same ranks have gradients of the same tokens."""
+        """Whether gradients are summed over all ranks, as those of dense parameters: not where ranks have other experts."""
         return not (self.is_expert and (getattr(self.config, "expert_model_parallel_size", None) or 1) > 1)
 
     def _mark(self, parameter: torch.nn.Parameter, dimension: int):
@@ -224,10 +224,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             dimension, key = getattr(parameter, "partition_dim", None), prefix + name
             cut = None if dimension is None else Cut(dimension, self._part, self._parts, 1 if classes else self._stride)
             part = Part(cut, replica=self._part if cut is None else 0)
-            if classes is None:
-                found[key] = describe(key, parameter, part, sharded_offsets)
-            else:
-                found[key] = describe_for_megatron(classes, key, parameter, part, sharded_offsets, data_rank)
+            found[key] = describe(classes, key, parameter, part, sharded_offsets, data_rank)
         return found
 
     def _load_from_state_dict(self, state_dict, prefix, *arguments):
