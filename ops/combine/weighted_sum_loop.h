@@ -1,5 +1,5 @@
-// The loop of the weighted sum of rows over any Vector (ops/cpu/vector_*.h). Internal linkage:
-// see ops/cpu/blocked_product.h.
+// The loop of the weighted sum of rows over any Vector (ops/cpu/vector_*.h), and that of sums of their
+// scalars. Internal linkage: see ops/cpu/blocked_product.h.
 #pragma once
 
 #include <algorithm>
@@ -67,6 +67,16 @@ void weightedSumLoop(const WeightedSumOf<T>& args) {
   if (args.topK != 1 || args.weight != nullptr || args.bias != nullptr)
     return weightedSumOfTokens<V, false>(args);
   for (int32_t token = 0; token < args.tokens; ++token) copyRow(args, token);
+}
+
+inline void sumScalarsLoop(const SumScalarsArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    const int32_t position = args.position[i];
+    float sum = position < 0 ? 0 : args.src[position];
+    for (int32_t part = 1; position >= 0 && part < args.parts; ++part)
+      sum += args.src[position + part * args.partElements];
+    args.dst[i] = sum;
+  }
 }
 
 }  // namespace

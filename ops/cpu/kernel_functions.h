@@ -1,7 +1,7 @@
-// The kernels of each instruction set by name, for the tables of select.cc and for tests.
+// The tables of kernels of each instruction set, for those of select.cc and for tests.
 //
-// A namespace has only the kernels that are compiled for it: the AVX-VNNI, AVX-512 and AMX sets take the
-// others from the sets before them. Only tests link amx_emulated, the source of amx on a software tile unit,
+// A namespace has only the kernels that are compiled for it: the AVX-VNNI and AMX sets take the others from
+// AVX2 and AVX-512. Only tests link amx_emulated, the source of amx on a software tile unit,
 // avxvnni_emulated (unit_avxvnni_codes.h) and avx512_other_width (halves_avx512.h).
 #pragma once
 
@@ -17,35 +17,12 @@ std::vector<GmmKernels> replaceProducts(std::span<const GmmKernels> base, std::s
 
 namespace portable {
 extern const ProductKernels products;
-void activation(const ActivationArgs& args);
-void activationGrad(const ActivationGradArgs& args);
-void gatherRows(const GatherRowsArgs& args);
-void weightedSum(const WeightedSumArgs& args);
-void weightedSumF32(const WeightedSumF32Args& args);
-void sumScalars(const SumScalarsArgs& args);
-void add(const AddArgs& args);
-void scale(const ScaleArgs& args);
-void scaleF32(const ScaleF32Args& args);
-void columnSum(const ColumnSumArgs& args);
-void rowDot(const RowDotArgs& args);
-void quantize(const QuantizeArgs& args);
-void amax(const AmaxArgs& args);
-void encode(const EncodeArgs& args);
+extern const RowKernels rows;
 }  // namespace portable
 
 namespace avx2 {
 extern const ProductKernels products;
-void activation(const ActivationArgs& args);
-void activationGrad(const ActivationGradArgs& args);
-void weightedSum(const WeightedSumArgs& args);
-void weightedSumF32(const WeightedSumF32Args& args);
-void add(const AddArgs& args);
-void scale(const ScaleArgs& args);
-void scaleF32(const ScaleF32Args& args);
-void columnSum(const ColumnSumArgs& args);
-void rowDot(const RowDotArgs& args);
-void quantize(const QuantizeArgs& args);
-void encode(const EncodeArgs& args);
+extern const RowKernels rows;
 }  // namespace avx2
 
 namespace avxvnni {
@@ -58,17 +35,7 @@ extern const GmmKernels codeProducts[2];
 
 namespace avx512 {
 extern const ProductKernels products;
-void activation(const ActivationArgs& args);
-void activationGrad(const ActivationGradArgs& args);
-void weightedSum(const WeightedSumArgs& args);
-void weightedSumF32(const WeightedSumF32Args& args);
-void add(const AddArgs& args);
-void scale(const ScaleArgs& args);
-void scaleF32(const ScaleF32Args& args);
-void columnSum(const ColumnSumArgs& args);
-void rowDot(const RowDotArgs& args);
-void quantize(const QuantizeArgs& args);
-void encode(const EncodeArgs& args);
+extern const RowKernels rows;
 }  // namespace avx512
 
 namespace avx512_other_width {

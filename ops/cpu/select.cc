@@ -18,18 +18,9 @@ namespace {
 constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Bf16, Isa::kAmx};
 
 const KernelSet* tableOf(Isa isa) {
-  static const KernelSet kPortable{
-      portable::products,   Isa::kPortable,        portable::activation,     portable::activationGrad,
-      portable::gatherRows, portable::weightedSum, portable::weightedSumF32, portable::sumScalars,
-      portable::add,        portable::scale,       portable::scaleF32,       portable::columnSum,
-      portable::rowDot,     portable::quantize,    portable::amax,           portable::encode};
+  static const KernelSet kPortable{portable::products, portable::rows, Isa::kPortable};
 #if defined(__x86_64__)
-  static const KernelSet kAvx2{avx2::products,       Isa::kAvx2,           avx2::activation,
-                               avx2::activationGrad, portable::gatherRows, avx2::weightedSum,
-                               avx2::weightedSumF32, portable::sumScalars, avx2::add,
-                               avx2::scale,          avx2::scaleF32,       avx2::columnSum,
-                               avx2::rowDot,         avx2::quantize,       portable::amax,
-                               avx2::encode};
+  static const KernelSet kAvx2{avx2::products, avx2::rows, Isa::kAvx2};
   static const KernelSet kAvxVnni = [] {
     // A KernelSet is never destroyed, so its table is not destroyed either.
     static const auto& gmms = *new auto(replaceProducts(avx2::products.gmms, avxvnni::codeProducts));
@@ -38,16 +29,8 @@ const KernelSet* tableOf(Isa isa) {
     set.isa = Isa::kAvxVnni;
     return set;
   }();
-  static const KernelSet kAvx512{
-      avx512::products,     Isa::kAvx512Bf16,    avx512::activation,     avx512::activationGrad,
-      portable::gatherRows, avx512::weightedSum, avx512::weightedSumF32, portable::sumScalars,
-      avx512::add,          avx512::scale,       avx512::scaleF32,       avx512::columnSum,
-      avx512::rowDot,       avx512::quantize,    portable::amax,         avx512::encode};
-  static const KernelSet kAmx{
-      amx::products,        Isa::kAmx,           avx512::activation,     avx512::activationGrad,
-      portable::gatherRows, avx512::weightedSum, avx512::weightedSumF32, portable::sumScalars,
-      avx512::add,          avx512::scale,       avx512::scaleF32,       avx512::columnSum,
-      avx512::rowDot,       avx512::quantize,    portable::amax,         avx512::encode};
+  static const KernelSet kAvx512{avx512::products, avx512::rows, Isa::kAvx512Bf16};
+  static const KernelSet kAmx{amx::products, avx512::rows, Isa::kAmx};
   if (isa == Isa::kAvx2) return &kAvx2;
   if (isa == Isa::kAvxVnni) return &kAvxVnni;
   if (isa == Isa::kAvx512Bf16) return &kAvx512;

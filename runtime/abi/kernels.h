@@ -404,9 +404,8 @@ struct ProductKernels {
   }
 };
 
-// All kernels of one instruction set. Immutable; never destroyed.
-struct KernelSet : ProductKernels {
-  Isa isa;
+// The kernels that go over rows.
+struct RowKernels {
   void (*activation)(const ActivationArgs&);
   void (*activationGrad)(const ActivationGradArgs&);
   void (*gatherRows)(const GatherRowsArgs&);
@@ -421,6 +420,11 @@ struct KernelSet : ProductKernels {
   void (*quantize)(const QuantizeArgs&);
   void (*amax)(const AmaxArgs&);
   void (*encode)(const EncodeArgs&);
+};
+
+// All kernels of one instruction set. Immutable; never destroyed.
+struct KernelSet : ProductKernels, RowKernels {
+  Isa isa;
 };
 
 // The instruction sets of this machine, best last, by CPUID and the OS (XCR0); for AMX it also requests the

@@ -36,11 +36,11 @@ expect plain ops/gmm/cpu_avx512.cc -mavx512bf16
 expect plain ops/gmm/cpu_amx.cc -mavx512bf16
 expect plain ops/gmm/cpu_avxvnni.cc -mavxvnni
 expect plain ops/gmm/cpu_avx2.cc "-ffp-contract=off .*-mavx2 "
-expect plain ops/scale/cpu_portable.cc -ffp-contract=off
+expect plain ops/cpu/cpu_portable.cc -ffp-contract=off
 if grep -- "-mavx" plain.calls | grep -vq "/cpu_a[vm]x"; then fail "another file than a kernel's has options of an instruction set"; fi
 
 # some files, with headers of libraries and generated ones; CMake names them by their paths
-for file in runtime/program/decode runtime/workers/cores_plain ops/scale/cpu_avx512 ops/gpu/model/fiber; do
+for file in runtime/program/decode runtime/workers/cores_plain ops/cpu/cpu_avx512 ops/gpu/model/fiber; do
   make -C plain "${PWD#/}/$file.o" > make.log 2>&1 || { cat make.log; fail "compiling $file.cc"; }
 done
 

@@ -1,10 +1,10 @@
-// The sum of two matrices for any machine.
-#include "ops/add/add_loop.h"
+// The kernels that go over rows for any machine.
 #include "ops/cpu/kernel_functions.h"
+#include "ops/cpu/row_kernels.h"
 #include "ops/cpu/vector_portable.h"
 
 namespace sluice::ops::portable {
 
-void add(const AddArgs& args) { addLoop<Vector>(args); }
+constinit const RowKernels rows = kRowKernels<Vector>;
 
 }  // namespace sluice::ops::portable

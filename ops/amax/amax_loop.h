@@ -1,16 +1,21 @@
-// Largest magnitudes, in loops that compilers vectorise; bound by reading memory on every instruction set.
-#include "ops/cpu/blocked_product.h"
-#include "ops/cpu/kernel_functions.h"
+// The loop of largest magnitudes, which compilers vectorise. Internal linkage: see ops/cpu/blocked_product.h.
+#pragma once
 
-namespace sluice::ops::portable {
+#include <cstdint>
 
-void amax(const AmaxArgs& args) {
+#include "ops/cpu/bits.h"
+#include "runtime/abi/kernels.h"
+
+namespace sluice::ops {
+namespace {
+
+inline void amaxLoop(const AmaxArgs& args) {
   constexpr int32_t kBlock = 64;
   int16_t most[kBlock] = {};
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const row = args.a + r * args.lda;
     for (int32_t j = 0; j < args.n; j += kBlock) {
-      const int32_t count = smaller(kBlock, args.n - j);
+      const int32_t count = args.n - j < kBlock ? args.n - j : kBlock;
       for (int32_t i = 0; i < count; ++i) {
         const auto bits = static_cast<int16_t>(row[j + i].bits & 0x7fff);
         const auto finite = static_cast<int16_t>(bits < 0x7f80 ? bits : 0);
@@ -23,4 +28,5 @@ void amax(const AmaxArgs& args) {
   *args.amax = __builtin_bit_cast(float, largest < 0x80 ? 0u : static_cast<uint32_t>(largest) << 16);
 }
 
-}  // namespace sluice::ops::portable
+}  // namespace
+}  // namespace sluice::ops

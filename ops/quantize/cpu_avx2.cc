@@ -1,9 +1,0 @@
-// Rows to codes for AVX2.
-#include "ops/cpu/kernel_functions.h"
-#include "ops/quantize/quantize_loop.h"
-
-namespace sluice::ops::avx2 {
-
-void quantize(const QuantizeArgs& args) { quantizeLoop(args); }
-
-}  // namespace sluice::ops::avx2
