@@ -46,6 +46,9 @@ inline constexpr llvm::StringLiteral kAccumulate = "accumulate";
 // That of gradients of activations that give the weighted activation as their last result.
 inline constexpr llvm::StringLiteral kGivesAct = "gives_act";
 
+// Checks the tensors of a node by the row of its op.
+mlir::LogicalResult checkTensors(NodeOp node);
+
 // An error at the node, which begins with "node 'NAME'".
 mlir::InFlightDiagnostic nodeError(NodeOp node);
 

@@ -130,9 +130,14 @@ class Moe_Node<string mnemonic, list<Trait> traits = []>
   dag roundings = (ins OptionalAttr<Moe_RoundingAttr>:$round_a, OptionalAttr<Moe_RoundingAttr>:$round_b);
   string tail = " (`split` $split^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
-  let extraClassDefinition = [{
+  string ofNode = [{
     void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) { nameResults(*this, setName); }
   }];
+  // For ops of which nothing else is checked than what their row of the op table says of tensors.
+  string checkedByRow = ofNode # [{
+    ::mlir::LogicalResult $cppClass::verify() { return checkTensors(*this); }
+  }];
+  let extraClassDefinition = ofNode;
 }
 
 // A node with a derivative; moe_derivatives.cc has its contribution to a backward entry.
@@ -252,6 +257,7 @@ def Moe_AmaxOp : Moe_Node<"amax"> {
   let arguments = !con((ins Moe_Tensor:$a), nodeAttrs);
   let results = (outs Moe_Tensor:$amax);
   let assemblyFormat = "$node `(` $a `)`" # tail;
+  let extraClassDefinition = checkedByRow;
 }
 
 def Moe_ColumnSumOp : Moe_Node<"column_sum"> {
@@ -263,6 +269,7 @@ def Moe_ColumnSumOp : Moe_Node<"column_sum"> {
   let arguments = !con((ins Moe_Tensor:$a, Optional<Moe_Tensor>:$row_scale, UnitAttr:$accumulate), nodeAttrs);
   let results = (outs Moe_Tensor:$sums);
   let assemblyFormat = "$node `(` $a `)` (`scale` `(` $row_scale^ `)`)? (`accumulate` $accumulate^)?" # tail;
+  let extraClassDefinition = checkedByRow;
 }
 
 def Moe_RowDotOp : Moe_Node<"row_dot"> {
@@ -273,6 +280,7 @@ def Moe_RowDotOp : Moe_Node<"row_dot"> {
   let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b, Optional<Moe_Tensor>:$addend), nodeAttrs);
   let results = (outs Moe_Tensor:$dots);
   let assemblyFormat = "$node `(` $a `,` $b `)` (`add` `(` $addend^ `)`)?" # tail;
+  let extraClassDefinition = checkedByRow;
 }
 
 def Moe_ActivationOp : Moe_Differentiable<"activation", [], ["isRecomputable"]> {
@@ -329,6 +337,7 @@ def Moe_AddOp : Moe_Differentiable<"add"> {
   let arguments = !con((ins Moe_Tensor:$a, Moe_Tensor:$b), nodeAttrs);
   let results = (outs Moe_Tensor:$sum);
   let assemblyFormat = "$node `(` $a `,` $b `)`" # tail;
+  let extraClassDefinition = checkedByRow;
 }
 
 def Moe_ScaleOp : Moe_Differentiable<"scale"> {
@@ -351,6 +360,7 @@ def Moe_QuantizeOp : Moe_Node<"quantize"> {
   let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$column_scale), nodeAttrs);
   let results = (outs Moe_Tensor:$codes, Moe_Tensor:$scale);
   let assemblyFormat = "$node `(` $value `)` (`column_scale` `(` $column_scale^ `)`)?" # tail;
+  let extraClassDefinition = checkedByRow;
 }
 
 // --- Fused nodes ---------------------------------------------------------------------------------------

@@ -244,8 +244,6 @@ class TensorChecker {
   mlir::Type shared_;
 };
 
-LogicalResult checkTensors(NodeOp node) { return TensorChecker(node).run(); }
-
 // What a gradient of an activation gives besides the first result.
 template <class Op>
 LogicalResult checkMore(Op op) {
@@ -286,6 +284,8 @@ bool mayCut(mlir::Operation* op, SplitSpace space) {
 }
 
 }  // namespace
+
+LogicalResult checkTensors(NodeOp node) { return TensorChecker(node).run(); }
 
 LogicalResult verifyNode(mlir::Operation* op) {
   auto node = mlir::cast<NodeOp>(op);
@@ -345,8 +345,6 @@ LogicalResult GmmWeightGradOp::verify() {
   return checkSumRoundings(*this);
 }
 
-LogicalResult AmaxOp::verify() { return checkTensors(*this); }
-
 LogicalResult EncodeOp::verify() {
   if (!isEncodable(getRoundA()))
     return nodeError(*this) << " encodes with rounding " << text::word(getRoundA())
@@ -360,10 +358,6 @@ LogicalResult EncodeOp::verify() {
                             << (byAmax ? "1" : "2 or 3") << " with rounding " << text::word(getRoundA());
   return failed(checkTensors(*this)) ? failure() : checkScaled(*this, "value", getValue(), getValueScale());
 }
-
-LogicalResult ColumnSumOp::verify() { return checkTensors(*this); }
-
-LogicalResult RowDotOp::verify() { return checkTensors(*this); }
 
 LogicalResult ActivationOp::verify() {
   return failed(checkLimit(*this, getKind(), getLimit())) ? failure() : checkTensors(*this);
@@ -388,13 +382,9 @@ LogicalResult CombineOp::verify() {
   return checker.result();
 }
 
-LogicalResult AddOp::verify() { return checkTensors(*this); }
-
 LogicalResult ScaleOp::verify() {
   return failed(checkAlpha(*this, getAlpha())) ? failure() : checkTensors(*this);
 }
-
-LogicalResult QuantizeOp::verify() { return checkTensors(*this); }
 
 LogicalResult GmmActivationOp::verify() {
   if (failed(checkAlpha(*this, getAlpha())) || failed(checkLimit(*this, getKind(), getLimit())) ||

@@ -132,28 +132,18 @@ double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double
 namespace {
 
 double vectorSeconds(const Family& family, double elements, const VectorRates& rates) {
-  switch (infoOf(family.op).vector) {
-    case VectorWork::kNone:
-      return 0;
+  const OpInfo& op = infoOf(family.op);
+  switch (op.vector) {
     case VectorWork::kActivation:
       return elements / rates.activation;
     case VectorWork::kActivationGrad:
       return elements / rates.activationGrad +
              (findBuffer(family, &Operands::weightedAct) ? elements / rates.copy : 0);
-    case VectorWork::kScale:
-    case VectorWork::kQuantize:
-    case VectorWork::kEncode:
-      return elements / rates.copy;
-    case VectorWork::kAdd:
-      return 2 * elements / rates.sum;
     case VectorWork::kWeightedSum:
       return elements * std::max(1, family.tiling.k) / rates.sum;
-    case VectorWork::kColumnSum:
-    case VectorWork::kAmax:
-    case VectorWork::kRowDot:
-      return elements / rates.sum;
+    default:
+      return elements * (op.element.copies / rates.copy + op.element.sums / rates.sum);
   }
-  return 0;
 }
 
 }  // namespace

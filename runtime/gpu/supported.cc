@@ -31,19 +31,19 @@ Status checkProduct(const TaskProgram& program, const Family& family) {
 
 }  // namespace
 
-std::optional<gpu::RowOp> rowOpOf(VectorWork work) {
-  switch (work) {
-    case VectorWork::kActivation:
+std::optional<gpu::RowOp> rowOpOf(OpKind op) {
+  switch (op) {
+    case OpKind::kActivation:
       return gpu::RowOp::kActivation;
-    case VectorWork::kActivationGrad:
+    case OpKind::kActivationGrad:
       return gpu::RowOp::kActivationGrad;
-    case VectorWork::kAdd:
+    case OpKind::kAdd:
       return gpu::RowOp::kAdd;
-    case VectorWork::kScale:
+    case OpKind::kScale:
       return gpu::RowOp::kScale;
-    case VectorWork::kColumnSum:
+    case OpKind::kColumnSum:
       return gpu::RowOp::kColumnSum;
-    case VectorWork::kRowDot:
+    case OpKind::kRowDot:
       return gpu::RowOp::kRowDot;
     default:
       return {};
@@ -54,10 +54,9 @@ Status checkForGpu(const Plan& plan) {
   const TaskProgram& program = plan.program();
   for (const Family& family : program.families) {
     const OpInfo& op = infoOf(family.op);
-    const VectorWork work = op.vector;
     if (!op.hasFactors()) {
-      const bool isOfRows = work != VectorWork::kNone && work != VectorWork::kWeightedSum;
-      if (isOfRows && !rowOpOf(work))
+      const bool isOfRows = op.vector != VectorWork::kNone && op.vector != VectorWork::kWeightedSum;
+      if (isOfRows && !rowOpOf(family.op))
         return cannot(family, fmt::format("there is no kernel for {}", text::word(family.op)));
       continue;
     }

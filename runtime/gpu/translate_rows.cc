@@ -87,7 +87,7 @@ void Translator::addSums(const Family& family, const Task& task) {
 void Translator::addRowWork(const Family& family, const Task& task) {
   const RowRange range = rowsOf(step_, task);
   gpu::RowWork work{};
-  work.op = *rowOpOf(infoOf(family.op).vector);
+  work.op = *rowOpOf(family.op);
   work.activation = family.tiling.activation;
   work.limit = toFloat(family.tiling.limit);
   work.alpha = alphaOf(family.tiling);

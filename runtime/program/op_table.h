@@ -44,19 +44,26 @@ enum class Cut : uint8_t {
   kRectangles,  // tileM x tileN of m x n
 };
 
-// The work of an op element by element, for each of its n columns.
+// What an op computes besides products, for each of its n columns.
 enum class VectorWork : uint8_t {
   kNone,
+  kElements,  // a number from those at its place in the operands, and the weight of its row
   kActivation,
   kActivationGrad,
-  kScale,
-  kAdd,
   kWeightedSum,
   kColumnSum,
   kRowDot,
   kQuantize,
   kAmax,
   kEncode
+};
+
+// What that takes for an element, in operations, and in times that a machine needs to copy and to add one.
+// vectorFlops() and taskCost() know what an activation and a weighted sum take.
+struct ElementWork {
+  int32_t flops = 0;
+  int32_t copies = 0;
+  int32_t sums = 0;
 };
 
 // `shape` has one letter per dimension: T, R and P for the extents; X for T in families over tokens, else R;
@@ -94,12 +101,16 @@ struct OperandInfo {
 struct OpInfo {
   // The kind of core that runs it if matrix and vector cores are separate; kUnified: it needs both in one
   // core.
-  CoreKind core;
-  Domain domain;
-  Cut cut;
-  VectorWork vector;
-  uint16_t transposed;  // flag of the tiling: the weight lies transposed, [columns, k]; 0: it has no weight
-  uint16_t accumulate;  // flag of the tiling: the result is added to the content of its tensor
+  CoreKind core = CoreKind::kVector;
+  Domain domain = Domain::kRows;
+  Cut cut = Cut::kWhole;
+  VectorWork vector = VectorWork::kNone;
+  ElementWork element = {};
+  bool isLinear = false;  // operands may be terms of sums: results are terms of the sum of results then
+  bool hasAlpha = false;  // the result is multiplied by a number
+  uint16_t transposed =
+      0;  // flag of the tiling: the weight lies transposed, [columns, k]; 0: it has no weight
+  uint16_t accumulate = 0;  // flag of the tiling: the result is added to the content of its tensor
   std::span<const OperandInfo> reads;
   std::span<const OperandInfo> writes;
 
@@ -114,7 +125,7 @@ struct OpInfo {
   bool usesK() const { return multiplies() || vector == VectorWork::kWeightedSum; }
   bool usesTileM() const { return isSum(); }
   bool usesTileN() const { return cut != Cut::kWhole; }
-  bool usesAlpha() const { return hasFactors() || vector == VectorWork::kScale; }
+  bool usesAlpha() const { return hasFactors() || hasAlpha; }
   bool usesActivation() const {
     return vector == VectorWork::kActivation || vector == VectorWork::kActivationGrad;
   }

@@ -48,12 +48,8 @@ class FamilyRule {
         return {activation(require(&Operands::gateUp, {ofInputs(), S::kWhole}))};
       case VectorWork::kActivationGrad:
         return activationGrad(require(&Operands::actGrad, {S::kColumns, S::kWhole}));
-      case VectorWork::kAdd:
-        require(&Operands::b, {read(&Operands::a)});
-        return {read(&Operands::a)};
-      case VectorWork::kScale:
-        requireIf(&Operands::rowWeights, {S::kWhole});
-        return {read(&Operands::a)};
+      case VectorWork::kElements:
+        return elements();
       default:
         break;
     }
@@ -71,6 +67,14 @@ class FamilyRule {
   std::vector<S> all(S sharding) {
     for (const OperandInfo& operand : op_.reads) requireIf(operand.id, {sharding});
     return std::vector<S>(op_.writes.size(), sharding);
+  }
+
+  // Operands with a number for each element have the parts that the results have.
+  std::vector<S> elements() {
+    const S parts = op_.isLinear ? read(&Operands::a) : require(&Operands::a, {S::kWhole, S::kColumns});
+    for (const OperandInfo& operand : op_.reads)
+      requireIf(operand.id, {operand.shape == "Xn" ? parts : S::kWhole});
+    return std::vector<S>(op_.writes.size(), parts);
   }
 
   // Sum over rows of a times b: each rank has all rows.

@@ -48,10 +48,10 @@ Status checkFamilies(const TaskProgram& program) {
   for (const Family& family : program.families) {
     const VectorWork work = infoOf(family.op).vector;
     // what a rank that is alone keeps of its tokens
-    if (work == VectorWork::kScale && program.at(findBuffer(family, &Operands::a)).role == Role::kInput)
+    if (family.op == OpKind::kScale && program.at(findBuffer(family, &Operands::a)).role == Role::kInput)
       continue;
     const bool dense = infoOf(program.at(family.space).kind).dense && work != VectorWork::kWeightedSum;
-    if (dense || alphaOf(family.tiling) != 1 || work == VectorWork::kAdd || work == VectorWork::kScale)
+    if (dense || alphaOf(family.tiling) != 1 || work == VectorWork::kElements)
       return Error{
           fmt::format("program '{}' is not a MoE-FFN layer: found family '{}'", program.name, family.name)};
   }
