@@ -144,6 +144,13 @@ def without_target(tests):
             yield f"{path}: no target of {folder}/BUILD.bazel names it"
 
 
+def misfit():
+    """The change of a page that does not apply to the tree."""
+    run = subprocess.run(["tools/ci/walkthrough", "--check"], stderr=subprocess.PIPE, text=True)
+    if run.returncode != 0:
+        yield f"docs/ADDING_AN_OP.md: {run.stderr.strip()}"
+
+
 def unformatted(sources):
     def check(files):
         run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", *files], stderr=subprocess.PIPE, text=True)
@@ -168,6 +175,7 @@ def main():
         left_undone(everything),
         stray_writes(tracked("ops/torch/*.py")),
         without_target(tracked("tests/*_test.cc", "tests/*_test.py")),
+        misfit(),
         unformatted(code),
     ]
     passed = failed = 0

@@ -111,15 +111,15 @@ def read_events(path):
     return status, logs
 
 
-def bazel_test(title, targets, options=()):
-    """Runs `bazel test`; returns (passed, failed)."""
+def bazel_test(title, targets, options=(), folder="."):
+    """Runs `bazel test`, in the tree of a folder; returns (passed, failed)."""
     started = time.time()
     print(f"== {title}", flush=True)
     handle, events = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     command = ["bazel", "test", "--build_tests_only", "--keep_going", "--color=no", "--curses=no", "--noshow_progress",
                "--build_event_json_file=" + events, *options, "--", *targets]
-    code = subprocess.call(command, stdin=subprocess.DEVNULL)
+    code = subprocess.call(command, cwd=folder, stdin=subprocess.DEVNULL)
     status, logs = read_events(events)
     os.unlink(events)
     passed = failed = 0
@@ -179,6 +179,19 @@ def release():
             note_failure(f"release: exit status {made.returncode}", made.stdout)
             return 0, 1
         return in_debian("release", ["--release", debian_version(), "--bare", "tests/tools/release/installed.sh", folder])
+
+
+def walkthrough():
+    """Applies the change of docs/ADDING_AN_OP.md to a copy of the tree, and runs the tests that the page names."""
+    with open("docs/ADDING_AN_OP.md") as page:
+        targets = re.search(r"^bazel test (.+)$", page.read(), re.M).group(1).split()
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.call(["tools/ci/walkthrough", folder]) != 0:
+            note_failure("walkthrough: the change of docs/ADDING_AN_OP.md does not fit the tree")
+            return 0, 1
+        counts = bazel_test("the change of docs/ADDING_AN_OP.md", targets, folder=folder)
+        subprocess.call(["bazel", "clean", "--expunge"], cwd=folder)
+    return counts
 
 
 def in_debian(title, arguments):
@@ -243,6 +256,7 @@ PARTS = {
     "tidy": Part(lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]), 40),
     "kernel-tsan": Part(lambda: bazel_test("kernel for GPUs under TSan", KERNEL_TESTS + read_left_out("tsan"), ["--config=tsan"]),
                         15, ("ops/gpu/", "runtime/gpu/", "tests/gpu/")),
+    "walkthrough": Part(walkthrough, 30, ("docs/ADDING_AN_OP.md",)),
     "cmake": Part(lambda: script("CMake build", ["tools/ci/cmake_build"]), 10, ("tools/cmake/", "ops/gpu/", "runtime/gpu/")),
     "release": Part(release, 10, ("tools/release", "tools/install/", "ops/torch/setup.py", "tests/tools/release/")),
     "libraries": Part(lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS)),
