@@ -214,6 +214,9 @@ std::string checkEncodings(Arguments& a) {
   if (!encodings) return "--" + encodings.error().message;
   a.bench.encodings = *encodings;
   const bool hasCodes = encodings->weights->hasCodes();
+  if (!encodings->single.empty())
+    return fmt::format("--encode {}: cases have one encoding for all weights, expected no weights.{}",
+                       a.encode, encodings->single.begin()->first);
   if (encodings->grads->hasCodes() && a.pass != "backward")
     return fmt::format("--encode {}: rows of gradients are for --pass backward, found --pass {}", a.encode,
                        a.pass);

@@ -128,7 +128,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option(
       "--encode", arguments.options.encode,
       "what numbers are stored as, rounded to and sent as: an encoding, or PLACE=ENCODING,... with the "
-      "places weights, trained, rows, grads, kept and sent: int4:g64,rows=int8 or "
+      "places weights, weights.NAME, trained, rows, grads, kept and sent: int4:g64,rows=int8 or "
       "mxfp8,grads=mxfp8e5m2 (docs/PRECISION.md lists them; default bf16)");
   app.add_flag(
       "--copy-rows", arguments.options.copyRows,

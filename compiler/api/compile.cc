@@ -61,11 +61,11 @@ Status checkOptions(const CompileOptions& options) {
     return Error{"error: no tensor is trainable, expected names of inputs or 'all'"};
   const Expected<Encodings> encodings = parseEncodings(options.encode);
   if (!encodings) return Error{"error: " + encodings.error().message};
-  if (encodings->weights->hasCodes() && options.trainable == std::vector<std::string>{"all"})
-    return Error{
-        fmt::format("error: encode: weights={} leaves weights that are trained as they are, and all are: "
-                    "expected the names of the inputs that are trained",
-                    encodings->weights->name)};
+  if (encodings->hasCodes() && options.trainable == std::vector<std::string>{"all"})
+    return Error{fmt::format(
+        "error: encode: {} leaves weights that are trained as they are, and all are: expected the "
+        "names of the inputs that are trained",
+        options.encode)};
   if (options.keep != "all" && options.keep != "minimal" && options.keep != "regather")
     return Error{fmt::format("error: cannot keep '{}', expected all, minimal or regather", options.keep)};
   FusionKinds kinds;

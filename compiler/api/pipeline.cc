@@ -30,8 +30,8 @@ bool isGraphPhase(std::string_view phase) {
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const CompileOptions& options) {
   const Encodings encodings = *parseEncodings(options.encode);
-  const bool hasCodes = encodings.weights->hasCodes(), hasAmaxes = infoOf(encodings.rows->rounding).isScaled;
-  if (phase == "quantize-weights" && hasCodes) {
+  const bool hasAmaxes = infoOf(encodings.rows->rounding).isScaled;
+  if (phase == "quantize-weights" && (encodings.hasCodes() || !encodings.single.empty())) {
     QuantizeWeightsOptions quantize;
     if (options.trainable) quantize.keep = *options.trainable;
     quantize.encode = options.encode;

@@ -8,15 +8,15 @@ def QuantizeWeights : Pass<"quantize-weights", "::mlir::ModuleOp"> {
   let summary = "gives weights of products codes, and a scale for each column of the product";
   let description = [{
     Before: a moe.graph. After: every input of bf16 that is the weight of a product, except those of `keep`, is of the codes of
-    the encoding, two of 4 bits in a ui8, and there is an input NAME_scale, f32, with a number for all that share one; with
+    its encoding, two of 4 bits in a ui8, and there is an input NAME_scale, f32, with a number for all that share one; with
     zeros there is NAME_zero, too. Products with a weight in the opposite direction, as in a
     backward, read the same inputs. A graph that has weights of codes stays as it is. Fails: no such input; another reader
-    of one; a scale whose name is taken; sums that are no multiple of the group; an odd number of codes in a row.
+    of one; an encoding of a single weight that is none, or is of `keep`; a scale whose name is taken; sums that are no multiple of the group; an odd number of codes in a row.
     Test: tests/compiler/passes/quantize.mlir.
   }];
   let options = [
     ListOption<"keep", "keep", "std::string", "inputs that keep their type, because they are trained">,
-    Option<"encode", "encode", "std::string", "\"int8\"", "encodings (runtime/base/encodings.h), of which that of weights counts">,
+    Option<"encode", "encode", "std::string", "\"int8\"", "encodings (runtime/base/encodings.h), of which those of weights count">,
   ];
 }
 

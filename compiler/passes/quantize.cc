@@ -5,7 +5,7 @@
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/StringExtras.h"
 #include "runtime/base/encodings.h"
 
 namespace sluice {
@@ -41,31 +41,52 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   // The first product that reads a weight says along which dimension it has a scale. A graph that declares
   // codes decides which weights have some.
   LogicalResult quantize(moe::GraphOp graph) {
-    llvm::StringSet<> kept;
-    for (const std::string& name : keep) kept.insert(name);
+    const Expected<Encodings> encodings = parseEncodings(std::string(encode));
+    if (!encodings) return graph.emitError() << encodings.error().message;
     llvm::MapVector<llvm::StringRef, size_t> columns;
-    bool declares = false;
-    graph.walk([&](moe::GmmOp product) { declares |= static_cast<bool>(product.getWeightScale()); });
-    if (declares) return mlir::success();
+    bool declares = false, mayHaveCodes = false;
     graph.walk([&](moe::GmmOp product) {
+      declares |= static_cast<bool>(product.getWeightScale());
       auto input = product.getWeight().getDefiningOp<moe::InputOp>();
-      if (input && !kept.contains(input.getTensor()) && tensorOf(input.getValue()).getElementType().isBF16())
-        columns.insert({input.getTensor(), columnsFromEnd(product)});
+      if (!input) return;
+      columns.insert({input.getTensor(), columnsFromEnd(product)});
+      mayHaveCodes |= isFrozenBf16(input);
     });
-    if (columns.empty())
+    if (failed(checkNames(graph, *encodings, columns))) return mlir::failure();
+    if (declares) return mlir::success();
+    if (encodings->weights->hasCodes() && !mayHaveCodes)
       return graph.emitError("graph '") << graph.getSymName()
                                         << "' has no weight of a product that could have codes: expected an "
                                            "input of bf16 that is not trained";
-    const Expected<Encodings> encodings = parseEncodings(std::string(encode));
-    if (!encodings) return graph.emitError() << encodings.error().message;
-    const Encoding& codes = *encodings->weights;
-    if (!codes.hasCodes()) return graph.emitError("encode: weights have no codes with '") << encode << "'";
     LogicalResult result = mlir::success();
     graph.walk([&](moe::InputOp input) {
       const auto found = columns.find(input.getTensor());
-      if (found != columns.end() && succeeded(result)) result = quantize(codes, input, found->second);
+      if (found == columns.end() || !isFrozenBf16(input) || failed(result)) return;
+      const Encoding& codes = encodings->ofWeight(input.getTensor().str());
+      if (codes.hasCodes()) result = quantize(codes, input, found->second);
     });
     return result;
+  }
+
+  bool isFrozenBf16(moe::InputOp input) {
+    return !llvm::is_contained(keep, input.getTensor()) &&
+           tensorOf(input.getValue()).getElementType().isBF16();
+  }
+
+  // An encoding of a single weight is that of an input of which products may read codes.
+  LogicalResult checkNames(moe::GraphOp graph, const Encodings& encodings,
+                           const llvm::MapVector<llvm::StringRef, size_t>& weights) {
+    for (const auto& [name, encoding] : encodings.single) {
+      const auto error = [&, &name = name, &encoding = encoding] {
+        return graph.emitError("encode: weights.") << name << "=" << encoding->name << ", but ";
+      };
+      if (!weights.contains(name))
+        return error() << "graph '" << graph.getSymName() << "' has no weight of that name, expected one of "
+                       << llvm::join(llvm::make_first_range(weights), ", ");
+      if (encoding->hasCodes() && llvm::is_contained(keep, name))
+        return error() << "that weight is trained, expected bf16";
+    }
+    return mlir::success();
   }
 
   LogicalResult quantize(const Encoding& codes, moe::InputOp input, size_t columnsFromEnd) {

@@ -26,26 +26,40 @@ using sluice::Pending;
 using sluice::Ranks;
 using sluice::TokenExchange;
 
+sluice::Encodings readEncodings(const std::string& text) {
+  sluice::Expected<sluice::Encodings> read = sluice::parseEncodings(text);
+  if (!read) sluice::throwValue(read.error().message);
+  return *std::move(read);
+}
+
 // What sluice_torch.encodings needs to know of a text, in the order of its _Facts. Errors: those of
 // parseEncodings().
-std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, std::string, bool, bool, bool,
-           std::string>
-describeEncodings(const std::string& text) {
-  const sluice::Expected<sluice::Encodings> read = sluice::parseEncodings(text);
-  if (!read) sluice::throwValue(read.error().message);
-  const sluice::Encoding &weights = *read->weights, &rows = *read->rows;
+std::tuple<std::string, std::vector<std::string>, bool, bool, bool, std::string> describeEncodings(
+    const std::string& text) {
+  const sluice::Encodings read = readEncodings(text);
+  std::vector<std::string> single;
+  for (const auto& [name, encoding] : read.single) single.push_back(name);
   constexpr const char* kSources[] = {"step", "returned", "given"};
-  return {sluice::printEncodings(*read),
-          std::string(sluice::dtypeName(weights.element)),
-          sluice::codesPerElement(weights.element),
-          weights.across,
-          weights.along,
-          weights.zeros,
-          std::string(sluice::dtypeName(weights.scale)),
-          weights.factor,
-          rows.rounds(),
-          sluice::infoOf(rows.rounding).isScaled,
-          kSources[static_cast<int>(rows.amax)]};
+  return {sluice::printEncodings(read),
+          std::move(single),
+          read.hasCodes(),
+          read.rows->rounds(),
+          sluice::infoOf(read.rows->rounding).isScaled,
+          kSources[static_cast<int>(read.rows->amax)]};
+}
+
+// What a weight is stored as, in the order of sluice_torch.stored.Stored.
+std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, std::string, bool> describeStored(
+    const std::string& text, const std::string& weight) {
+  const sluice::Encoding encoding = readEncodings(text).ofWeight(weight);
+  return {std::string(encoding.name),
+          std::string(sluice::dtypeName(encoding.element)),
+          sluice::codesPerElement(encoding.element),
+          encoding.across,
+          encoding.along,
+          encoding.zeros,
+          std::string(sluice::dtypeName(encoding.scale)),
+          encoding.factor};
 }
 
 }  // namespace
@@ -100,9 +114,13 @@ TORCH_LIBRARY(sluice, m) {
     sluice::throwIfFailed(sluice::tracedLayers().write(path, onlyFailed));
   });
   m.def(
-      "encodings(str text) -> (str text, str element, int per_element, int across, int along, bool zeros, "
-      "str scale, bool factor, bool rounds, bool has_scales, str amax)",
+      "encodings(str text) -> (str text, str[] single, bool has_codes, bool rounds, bool has_scales, str "
+      "amax)",
       describeEncodings);
+  m.def(
+      "stored(str text, str weight) -> (str name, str element, int per_element, int across, int along, "
+      "bool zeros, str scale, bool factor)",
+      describeStored);
   m.def("spelled_now(str name, str value) -> str",
         [](const std::string& name, const std::string& value) { return sluice::spelledNow(name, value); });
   m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);

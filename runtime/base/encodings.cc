@@ -20,11 +20,13 @@ constexpr Place kPlaces[] = {{"weights", &Encodings::weights},
                              {"grads", &Encodings::grads},
                              {"kept", nullptr},
                              {"sent", &Encodings::sent}};
+// The beginning of the place of a single weight.
+constexpr std::string_view kWeight = "weights.";
 
 std::string placeNames() {
   std::string names;
   for (const Place& each : kPlaces) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
-  return names;
+  return fmt::format("{}, {}NAME", names, kWeight);
 }
 
 bool isSquare(const Encoding& encoding) { return infoOf(encoding.rounding).isSquare; }
@@ -93,7 +95,17 @@ Error refuse(std::string_view place, std::string_view found, std::string_view ex
   return Error{fmt::format("encode: {}={}, expected {}", place, found, expected)};
 }
 
+Status setWeight(Encodings& encodings, std::string_view place, std::string_view name) {
+  const Encoding* encoding = findEncoding(name);
+  const auto fitsWeights = [](const Encoding& each) { return fits("weights", each); };
+  if (encoding == nullptr || !fitsWeights(*encoding))
+    return refuse(place, name, "one of " + namesOf(fitsWeights));
+  encodings.single[std::string(place.substr(kWeight.size()))] = encoding;
+  return {};
+}
+
 Status setOne(Encodings& encodings, std::string_view place, std::string_view name, const Encoding*& kept) {
+  if (place.starts_with(kWeight)) return setWeight(encodings, place, name);
   const Place* const known = std::ranges::find(kPlaces, place, &Place::name);
   if (known == std::end(kPlaces))
     return Error{fmt::format("encode: found no place '{}', expected one of {}", place, placeNames())};
@@ -105,24 +117,35 @@ Status setOne(Encodings& encodings, std::string_view place, std::string_view nam
 }
 
 // Weights of codes are multiplied as they are, by rows of bf16 or, if their sums are exact, of codes.
-Status checkCodes(const Encodings& e) {
+Status checkCodes(const Encodings& e, std::string_view place, const Encoding& codes) {
+  const std::string with = fmt::format("{}={}", place, codes.name);
   if (e.trained->rounds() || e.rows->rounds() || e.grads->rounds())
     return Error{
-        fmt::format("encode: weights={} are codes, which products do not round: expected trained, rows and "
-                    "grads of bf16, or weights=bf16",
-                    e.weights->name)};
-  if (e.rows->hasCodes() && !e.weights->isExact())
-    return refuse("rows", e.rows->name, fmt::format("bf16 with weights={}", e.weights->name));
-  if (e.grads->hasCodes() && !e.weights->isByColumn())
+        fmt::format("encode: {} are codes, which products do not round: expected trained, rows and grads of "
+                    "bf16, or {}=bf16",
+                    with, place)};
+  if (e.rows->hasCodes() && !codes.isExact())
+    return refuse("rows", e.rows->name, fmt::format("bf16 with {}", with));
+  if (e.grads->hasCodes() && !codes.isByColumn())
     return refuse(
         "grads", e.grads->name,
-        fmt::format("bf16 with weights={}: gradients are multiplied by one scale per column of a weight, "
-                    "without groups, squares or zeros",
-                    e.weights->name));
+        fmt::format("bf16 with {}: gradients are multiplied by one scale per column of a weight, without "
+                    "groups, squares or zeros",
+                    with));
   if (e.sent->rounds())
-    return refuse("sent", e.sent->name,
-                  fmt::format("none with weights={}: tokens are sent as products read them, rows={}",
-                              e.weights->name, e.rows->name));
+    return refuse(
+        "sent", e.sent->name,
+        fmt::format("none with {}: tokens are sent as products read them, rows={}", with, e.rows->name));
+  return {};
+}
+
+Status checkCodes(const Encodings& e) {
+  if (e.weights->hasCodes())
+    if (Status status = checkCodes(e, "weights", *e.weights); !status) return status;
+  for (const auto& [name, encoding] : e.single) {
+    if (!encoding->hasCodes()) continue;
+    if (Status status = checkCodes(e, fmt::format("{}{}", kWeight, name), *encoding); !status) return status;
+  }
   return {};
 }
 
@@ -146,7 +169,7 @@ Status checkRoundings(const Encodings& e) {
 }
 
 Status check(Encodings& e, const Encoding* kept) {
-  if (Status status = e.weights->hasCodes() ? checkCodes(e) : checkRoundings(e); !status) return status;
+  if (Status status = e.hasCodes() ? checkCodes(e) : checkRoundings(e); !status) return status;
   if (kept == nullptr || kept == e.rows) return {};
   if (kept != &kBf16)
     return refuse("kept", kept->name, fmt::format("bf16, or {}, as rows have it", e.rows->name));
@@ -157,6 +180,16 @@ Status check(Encodings& e, const Encoding* kept) {
 }
 
 }  // namespace
+
+const Encoding& Encodings::ofWeight(std::string_view name) const {
+  const auto found = single.find(name);
+  return found == single.end() ? *weights : *found->second;
+}
+
+bool Encodings::hasCodes() const {
+  const auto isOfCodes = [](const auto& each) { return each.second->hasCodes(); };
+  return weights->hasCodes() || std::ranges::any_of(single, isOfCodes);
+}
 
 Expected<Encodings> parseEncodings(std::string_view text) {
   Encodings encodings;
@@ -192,6 +225,7 @@ std::string printEncodings(const Encodings& e) {
                               : *changed(*e.trained, [&](Encoding& each) { each.amax = e.rows->amax; });
   setAll(implied, first);
   if (&first != &kBf16) add("", first.name);
+  for (const auto& [name, encoding] : e.single) add(fmt::format("{}{}=", kWeight, name), encoding->name);
   if (e.rows != implied.rows) add("rows=", e.rows->name);
   if (e.grads != implied.grads) add("grads=", e.grads->name);
   if (e.sent != implied.sent) add("sent=", e.sent->name);

@@ -31,7 +31,11 @@ struct Case {
   int32_t block() const {
     const Encoding& rows = *encodings().rows;
     if (rounds()) return infoOf(rows.rounding).isScaled ? 0 : kMxBlock;
-    return isCodes(encodings().weights->element) ? encodings().weights->along : 0;
+    int32_t largest = 0;
+    for (const char* const weight : {"gate_up_weight", "down_weight"})
+      if (const Encoding codes = encodings().ofWeight(weight); isCodes(codes.element))
+        largest = std::max(largest, codes.along);
+    return largest;
   }
   bool fits(const Shape& s) const {
     return block() == 0 || (s.hidden % block() == 0 && s.intermediate / s.tp % block() == 0);
@@ -56,6 +60,8 @@ const std::vector<Case> kCases = {{"int8,rows=int8"},
                                   {"fp8e4m3:128x128"},
                                   {"mxfp4"},
                                   {"nvfp4"},
+                                  {"int4:g32z,weights.down_weight=int8"},
+                                  {"weights.gate_up_weight=int4:g32,rows=int8"},
                                   {"int4:z,rows=int8"},
                                   {"int8,rows=int8,grads=int8"},
                                   {"int8,grads=int8"},

@@ -11,6 +11,7 @@ from models import layouts
 from models.decoder import Decoder
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import codes
+from sluice_torch.graphs import WEIGHTS
 from sluice_torch.lora import LoRAConfig
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 128, 8, 2
@@ -26,30 +27,35 @@ def all_weights(experts=EXPERTS):
 
 INT8 = "int8,rows=int8"
 SQUARES, POWERS, FACTOR = "fp8e4m3:128x128", "mxfp4", "nvfp4"
-# Encodings, and arguments of quantize() for the same codes.
-KINDS = {
+MIXED, PART = "int4:g32z,weights.down_weight=int8", "weights.gate_up_weight=int8,rows=int8"
+KINDS = ("int8", INT8, "int4:g32,rows=int8", "int4:g64z", SQUARES, POWERS, FACTOR, MIXED, PART)
+# Arguments of quantize() for the same codes.
+ARGUMENTS = {
     "int8": {},
-    INT8: {},
-    "int4:g32,rows=int8": {"bits": 4, "group": 32},
+    "int4": {"bits": 4},
+    "int4:g32": {"bits": 4, "group": 32},
+    "int4:g32z": {"bits": 4, "group": 32, "zeros": True},
     "int4:g64z": {"bits": 4, "group": 64, "zeros": True},
-    SQUARES: {},
-    POWERS: {},
-    FACTOR: {},
 }
 
 
-def decoded(weight, encode=INT8):
-    if encode == SQUARES:
+def decoded(name, weight, encode=INT8):
+    kind = {MIXED: {"gate_up_weight": "int4:g32z", "down_weight": "int8"}, PART: {"gate_up_weight": "int8", "down_weight": "bf16"}}.get(
+        encode, {name: encode.split(",")[0]}
+    )[name]
+    if kind == "bf16":
+        return weight.bfloat16().float()
+    if kind == SQUARES:
         return codes.dequantize_fp8(*sluice_torch.quantize_fp8(weight), dtype=torch.float32)
-    if encode == POWERS:
+    if kind == POWERS:
         return codes.dequantize_mxfp4(*sluice_torch.quantize_mxfp4(weight), dtype=torch.float32)
-    if encode == FACTOR:
+    if kind == FACTOR:
         return codes.dequantize_nvfp4(*sluice_torch.quantize_nvfp4(weight), dtype=torch.float32)
-    return codes.dequantize(*sluice_torch.quantize(weight, **KINDS[encode]), dtype=torch.float32)
+    return codes.dequantize(*sluice_torch.quantize(weight, **ARGUMENTS[kind]), dtype=torch.float32)
 
 
 def bound_of(encode):
-    return OF_ROWS if "=int8" in encode else BOUND
+    return OF_ROWS if "rows=int8" in encode or "grads=int8" in encode else BOUND
 
 
 def make(encode=INT8, **options):
@@ -72,7 +78,7 @@ def expected_of(x, ids, weights, dy, kind=INT8):
     """y and the gradients of x and weights, of the layer with the decoded weights, in float32."""
     leaf = x.detach().float().requires_grad_()
     given = weights.detach().clone().requires_grad_()
-    y = eager(leaf, ids, given, *(decoded(weight, kind) for weight in all_weights()))
+    y = eager(leaf, ids, given, *(decoded(name, weight, kind) for name, weight in zip(WEIGHTS, all_weights())))
     return y, *torch.autograd.grad(y, [leaf, given], dy.float())
 
 
@@ -290,15 +296,15 @@ class CodesTest(unittest.TestCase):
 
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
-        for encode in ("int8", "int4:g64z", SQUARES, POWERS, FACTOR):
+        for encode in ("int8", "int4:g64z", SQUARES, POWERS, FACTOR, MIXED):
             layer, other = make(encode, lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():
                     if "lora" in name:
                         parameter.copy_(0.1 * torch.randn(parameter.shape))
                         getattr(other, name).copy_(parameter)
-                for name, weight in zip(("gate_up_weight", "down_weight"), all_weights()):
-                    getattr(other, name).copy_(decoded(weight, encode))
+                for name, weight in zip(WEIGHTS, all_weights()):
+                    getattr(other, name).copy_(decoded(name, weight, encode))
             trained = [name for name, parameter in layer.named_parameters() if parameter.requires_grad]
             self.assertEqual(len(trained), 6)
             x, ids, given, dy = batch()
@@ -384,12 +390,18 @@ class CodesTest(unittest.TestCase):
             (lambda: make("nvfp4,rows=int8"), "encode: rows=int8, expected bf16 with weights=nvfp4"),
             (
                 lambda: sluice_torch.MoE(48, INTERMEDIATE, EXPERTS, TOP_K, encode=POWERS),
-                "hidden: 48, expected a multiple of 32 for weights of mxfp4",
+                "hidden: 48, expected a multiple of 32 for gate_up_weight of mxfp4",
             ),
             (
                 lambda: sluice_torch.MoE(96, INTERMEDIATE, EXPERTS, TOP_K, encode="int4:g64"),
-                "hidden: 96, expected a multiple of 64 for weights of int4:g64",
+                "hidden: 96, expected a multiple of 64 for gate_up_weight of int4:g64",
             ),
+            (
+                lambda: sluice_torch.MoE(HIDDEN, 48, EXPERTS, TOP_K, encode="weights.down_weight=mxfp4"),
+                "intermediate columns of a rank: 48, expected a multiple of 32 for down_weight of mxfp4",
+            ),
+            (lambda: make("int8,weights.down=int8"), "encode: found weights.down, expected a name of gate_up_weight, down_weight"),
+            (lambda: make("int8,rows=int8,weights.down_weight=mxfp4"), "expected bf16 with weights.down_weight=mxfp4"),
         ):
             with self.assertRaisesRegex(ValueError, said):
                 making()
@@ -413,9 +425,10 @@ class CodesTest(unittest.TestCase):
 def check_state(layer):
     """Shards of codes, joined, are the codes of whole experts."""
     whole = sluice_torch.state.full(torch.nn.ModuleList([layer]))
-    for name, weight in zip(("gate_up_weight", "down_weight"), all_weights()):
-        for each, tensor in codes.tensors_of(layer.shape, name, weight).items():
-            assert torch.equal(whole[f"0.{each}"], tensor), (layer.shape.encodings, each)
+    for name, weight in zip(WEIGHTS, all_weights()):
+        for each, tensor in codes.tensors_of(layer.shape.stored(name), name, weight).items():
+            found = whole[f"0.{each}"]
+            assert torch.equal(found, tensor.to(found.dtype)), (layer.shape.encodings, each)
     layer.reset_parameters()  # at random, with the same scales at all shards
     sluice_torch.state.full(torch.nn.ModuleList([layer]))
 

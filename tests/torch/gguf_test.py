@@ -15,7 +15,7 @@ from sluice_torch import codes
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 256, 512, 2, 1
 PREFIX = "blk.3"
 SIZES = {"gate": (INTERMEDIATE, HIDDEN), "up": (INTERMEDIATE, HIDDEN), "down": (HIDDEN, INTERMEDIATE)}
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "BF16": 30, "MXFP4": 39}
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30, "MXFP4": 39}
 
 
 # --- Writers: bytes and the numbers they stand for -------------------------------------------------------------------
@@ -59,6 +59,15 @@ def q4_k(draw):
     return of_d + of_least + bytes(bits) + pairs, numbers
 
 
+def q6_k(draw):
+    d, of_d = half(draw)
+    scales, own = [draw.randrange(-128, 128) for _ in range(16)], [draw.randrange(64) for _ in range(256)]
+    lower = bytes(own[begin + i] & 15 | (own[begin + i + 64] & 15) << 4 for begin in (0, 128) for i in range(64))
+    upper = bytes(sum((own[begin + i + 32 * n] >> 4) << 2 * n for n in range(4)) for begin in (0, 128) for i in range(32))
+    numbers = [(code - 32) * (d * scales[i // 16]) for i, code in enumerate(own)]
+    return lower + upper + struct.pack("<16b", *scales) + of_d, numbers
+
+
 def mxfp4(draw):
     power = draw.randrange(100, 130)
     own = [draw.randrange(16) for _ in range(32)]
@@ -74,6 +83,7 @@ BLOCKS = {
     "Q8_0": (32, q8_0),
     "Q4_0": (32, q4_0),
     "Q4_K": (256, q4_k),
+    "Q6_K": (256, q6_k),
     "MXFP4": (32, mxfp4),
 }
 
@@ -83,18 +93,20 @@ def text(words):
 
 
 class File:
-    """A file with the experts of a layer in blocks of a kind; `numbers` are those of name, [experts, out, in]."""
+    """A file with the experts of a layer in blocks of a kind, that of `down` in those of another one if it has one; `numbers` are those
+    of name, [experts, out, in]."""
 
-    def __init__(self, kind, version=3, alignment=64, experts=EXPERTS, cut=0, twice=False, number=None, shorter=0):
+    def __init__(self, kind, down=None, version=3, alignment=64, experts=EXPERTS, cut=0, twice=False, number=None, shorter=0):
         self._folder = tempfile.TemporaryDirectory()
         self.path, self.numbers = pathlib.Path(self._folder.name) / "model.gguf", {}
         draw, infos, data = random.Random(1), [], b""
         for name, (out, length) in SIZES.items():
-            size, block = BLOCKS[kind]
+            of = down if down and name == "down" else kind
+            size, block = BLOCKS[of]
             drawn = [block(draw) for _ in range(experts * out * length // size)]
             self.numbers[name] = torch.tensor([x for _, own in drawn for x in own]).view(experts, out, length)
             full = text(f"{PREFIX}.ffn_{name}_exps.weight")
-            infos.append(full + struct.pack("<IQQQIQ", 3, length - shorter, out, experts, TYPES[kind] if number is None else number, len(data)))
+            infos.append(full + struct.pack("<IQQQIQ", 3, length - shorter, out, experts, TYPES[of] if number is None else number, len(data)))
             data += b"".join(made for made, _ in drawn)
             data += bytes(-len(data) % alignment)
         infos += infos[:1] if twice else []
@@ -120,7 +132,7 @@ def make(encode="bf16", **options):
 
 def numbers_of(layer, name, row):
     whole = [getattr(layer, each)[row].detach() for each in (name, *layer.shape.beside(name))]
-    if layer.shape.scale_type == "F8_E8M0":
+    if layer.shape.stored(name).scale == "F8_E8M0":
         return codes.dequantize_mxfp4(*whole, dtype=torch.float32)
     return codes.dequantize(*whole, dtype=torch.float32) if layer.shape.has_codes else whole[0].float()
 
@@ -149,17 +161,32 @@ class GgufTest(unittest.TestCase):
                 self.check(layer, file)
         with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none: expected one of int4:z, int4:g32z"):
             sluice_torch.load_experts(file.path, make("int4:g32,rows=int8"), PREFIX)
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='int4:g64z,rows=int8'"):
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has int4:g64z"):
             sluice_torch.load_experts(file.path, make("int4:g64z,rows=int8"), PREFIX)
 
     def test_codes_of_mxfp4_are_taken_as_they_are(self):
         file, whole, layer = File("MXFP4"), File("Q4_0"), make("mxfp4")
         sluice_torch.load_experts(file.path, layer, PREFIX)
         self.check(layer, file)
-        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has encode='int4:g32'"):
+        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has int4:g32"):
             sluice_torch.load_experts(file.path, make("int4:g32"), PREFIX)
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='mxfp4'"):
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has mxfp4"):
             sluice_torch.load_experts(whole.path, make("mxfp4"), PREFIX)
+
+    def test_weights_of_two_types_go_into_a_layer_that_has_both(self):
+        """As in most files of Q4_K_M: gate and up are Q4_K, down is Q6_K, whose numbers the layer quantises."""
+        file, whole, layer = File("Q4_K", down="Q6_K"), File("Q4_K"), make("int4:g32z,weights.down_weight=int8")
+        sluice_torch.load_experts(file.path, layer, PREFIX)
+        for row in range(EXPERTS):
+            gate, up, down = (file.numbers[name][row] for name in SIZES)
+            self.assertTrue(torch.equal(numbers_of(layer, "gate_up_weight", row), torch.cat((gate, up))))
+            found, scale = layer.down_weight[row], layer.down_weight_scale[row]
+            self.assertLessEqual((found * scale - down).abs().sub(0.5001 * scale).max(), 0)
+        with self.assertRaisesRegex(ValueError, "down_exps.weight has 4-bit codes in groups of 32, but the layer has int8"):
+            sluice_torch.load_experts(whole.path, layer, PREFIX)
+        layer = make("int4:g32z,weights.down_weight=bf16")
+        sluice_torch.load_experts(file.path, layer, PREFIX)
+        self.assertTrue(torch.equal(layer.down_weight[1], file.numbers["down"][1].bfloat16()))
 
     def test_what_is_wrong_is_refused(self):
         layer = make(dtype=torch.float32)
@@ -176,7 +203,7 @@ class GgufTest(unittest.TestCase):
         refused("expert 1 of blk.3.ffn_down_exps.weight ends at byte .*: the file is truncated", File("Q8_0", cut=1))
         refused("has blk.3.ffn_gate_exps.weight twice", File("Q8_0", twice=True))
         refused("GGUF of version 1, expected 2 or 3", File("Q8_0", version=1))
-        refused(r"has type 14, expected one of 0 \(F32\)", File("Q8_0", number=14))
+        refused(r"has type 11, expected one of 0 \(F32\)", File("Q8_0", number=11))
         refused("has rows of 240, expected a multiple of the 32 of a block of Q8_0", File("Q8_0", shorter=16))
         whole = good.path.read_bytes()
         for length in (5, 20, 60, 200, good.header - 150):

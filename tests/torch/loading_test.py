@@ -203,7 +203,7 @@ class LoadingTest(unittest.TestCase):
                             for name in NAMES
                         )
                         for name, numbers in (("gate_up_weight", torch.cat((gate, up))), ("down_weight", down)):
-                            made = codes.tensors_of(layer.shape, name, numbers)
+                            made = codes.tensors_of(layer.shape.stored(name), name, numbers)
                             for each, tensor in made.items():
                                 found = getattr(layer, each)[row]
                                 self.assertTrue(torch.equal(found, tensor.to(found.dtype)), (each, expert))
@@ -288,7 +288,7 @@ class LoadingTest(unittest.TestCase):
         load(Folder(tensors), coded)  # numbers, quantised again
         self.assertEqual(coded.gate_up_weight.dtype, torch.int8)
         pairs = {key: each for name in NAMES for key, each in awq(f"{PREFIX}.0.{name}", Drawn(1, 128, 128, 32, False)).items()}
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has encode='fp8e4m3:128x128'"):
+        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has fp8e4m3:128x128"):
             load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2))
 
     def test_mxfp4_is_used_as_it_is(self):
@@ -305,7 +305,7 @@ class LoadingTest(unittest.TestCase):
         for each in (layer, plain):
             load(Folder(tensors, files=2), each)
         self.check_as_they_are(layer, plain, made)
-        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has encode='int4:g32'"):
+        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has int4:g32"):
             load(Folder(tensors), make("int4:g32"))
 
     def test_nvfp4_is_used_as_it_is(self):
@@ -331,7 +331,7 @@ class LoadingTest(unittest.TestCase):
                 for name, part in (("gate_up_weight", "up_proj"), ("down_weight", "down_proj")):
                     self.assertTrue(torch.equal(getattr(layer, f"{name}_factor")[row], made[row, part][2]))
             self.check_as_they_are(layer, plain, made)  # factors that are powers of two round nothing
-            with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 16, but the layer has encode='mxfp4'"):
+            with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 16, but the layer has mxfp4"):
                 load(Folder(tensors), make("mxfp4"))
             tensors[f"{PREFIX}.1.up_proj.{second}"] = ("F32", (), [3.0])
             with self.assertRaisesRegex(ValueError, r"1.gate_proj.weight\S* has the factor .* but .*1.up_proj.weight\S* has the factor .*: expected the same"):
@@ -427,8 +427,8 @@ class LoadingTest(unittest.TestCase):
         refused("has no model.layers.3.mlp.experts.2.up_proj.weight, .qweight or .weight_packed", without("2.up_proj.qweight"))
         refused("has no model.layers.3.mlp.experts.1.up_proj.scales", without("1.up_proj.scales"))
         refused("has no model.layers.3.mlp.experts.0.down_proj.qzeros", without("0.down_proj.qzeros"))
-        refused("has 4-bit codes in groups of 32, but the layer has encode='int4:g64,rows=int8'", same, make("int4:g64,rows=int8"))
-        refused("has 4-bit codes in groups of 32, but the layer has encode='int8,rows=int8': they would be", same, make("int8,rows=int8"))
+        refused("has 4-bit codes in groups of 32, but the layer has int4:g64", same, make("int4:g64,rows=int8"))
+        refused("has 4-bit codes in groups of 32, but the layer has int8: they would be", same, make("int8,rows=int8"))
         refused("has zeros, but the layer has none: expected one of int4:z, int4:g32z", same, make("int4:g32,rows=int8"))
         order = {f"{PREFIX}.0.gate_proj.g_idx": ("I32", (HIDDEN,), [i % 4 for i in range(HIDDEN)])}
         refused("g_idx: groups in another order", lambda tensors: {**tensors, **order})

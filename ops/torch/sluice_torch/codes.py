@@ -4,7 +4,7 @@ import torch
 
 from . import sharding
 from .encodings import BLOCK
-from .graphs import SQUARE, LayerShape
+from .stored import SQUARE, Stored
 from .writes import write
 
 # Of magnitudes, or ranges with zeros: a block below it has equal codes.
@@ -206,30 +206,32 @@ def dequantize_nvfp4(
 _OF_FLOATS = {"F8_E8M0": (quantize_mxfp4, dequantize_mxfp4), "F8_E4M3": (quantize_nvfp4, dequantize_nvfp4)}
 
 
-def numbers_of(shape: LayerShape, codes: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
-    """The numbers of a weight of a layer that has codes."""
-    if shape.has_squares:
-        return dequantize_fp8(codes, *beside)
-    return _OF_FLOATS[shape.scale_type][1](codes, *beside) if shape.scale_type in _OF_FLOATS else dequantize(codes, *beside)
+def numbers_of(stored: Stored, weight: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
+    """The numbers of a weight: the weight itself, or what its codes and the tensors beside them stand for."""
+    if not stored.has_codes:
+        return weight
+    if stored.has_squares:
+        return dequantize_fp8(weight, *beside)
+    return _OF_FLOATS[stored.scale][1](weight, *beside) if stored.scale in _OF_FLOATS else dequantize(weight, *beside)
 
 
-def tensors_of(shape: LayerShape, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+def tensors_of(stored: Stored, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
     """The parameters of a layer for its weight `name`: the weight itself, or codes and what they have beside them."""
-    if not shape.has_codes:
+    if not stored.has_codes:
         return {name: weight}
-    if shape.has_squares:
+    if stored.has_squares:
         made = quantize_fp8(weight)
-    elif shape.scale_type in _OF_FLOATS:
-        made = _OF_FLOATS[shape.scale_type][0](weight)
+    elif stored.scale in _OF_FLOATS:
+        made = _OF_FLOATS[stored.scale][0](weight)
     else:
-        made = quantize(weight, shape.bits, shape.group, shape.zeros)
-    return dict(zip((name, *shape.beside(name)), made))
+        made = quantize(weight, stored.bits, stored.group, stored.has_zeros)
+    return dict(zip((name, *stored.beside(name)), made))
 
 
 def shards_of(layer: torch.nn.Module, name: str, whole: torch.Tensor) -> dict[str, torch.Tensor]:
     """The parameters of a layer for whole experts, of which it gets its shard: so scales are the same at all shards."""
     shape = layer.shape
-    made = tensors_of(shape, name, whole)
+    made = tensors_of(shape.stored(name), name, whole)
     return {each: sharding.take(each, tensor, layer.shard, shape.tp, shape.inputs) for each, tensor in made.items()}
 
 
@@ -247,9 +249,9 @@ def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor, is_sha
     for name, given in (("gate_up_weight", torch.cat(before)), ("down_weight", down)):
         if not is_shard:
             own = {each: tensor[0] for each, tensor in shards_of(layer, name, given.unsqueeze(0)).items()}
-        elif getattr(layer, name).is_floating_point():
+        elif getattr(layer, name).is_floating_point():  # other layers than MoE have no shape
             own = {name: given}
         else:
-            own = tensors_of(layer.shape, name, given)
+            own = tensors_of(layer.shape.stored(name), name, given)
         for each, tensor in own.items():
             write(getattr(layer, each)[row], tensor)

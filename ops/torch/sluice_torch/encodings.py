@@ -10,6 +10,7 @@ import math
 import re
 
 from .integers import MAX_ROWS, MAX_SIZE, whole_number
+from .stored import PLAIN, Stored
 
 # How a history of amaxes chooses one.
 ALGORITHMS = ("max", "most_recent")
@@ -17,26 +18,33 @@ ALGORITHMS = ("max", "most_recent")
 # Numbers along a sum that share a power of two.
 BLOCK = 32
 
-# What the library says of a text: its shortest form; the elements of weights in memory, how many numbers one has, how many
-# numbers across and along a sum share a scale (0: all), whether scales have zeros beside them, their elements, and whether the
-# scales of a matrix have a factor; whether products round, by scales of tensors or else by powers of two of blocks; and where
-# amaxes come from ("step", "returned" or "given").
-_Facts = collections.namedtuple("_Facts", "text, element, per_element, across, along, zeros, scale, factor, rounds, has_scales, amax")
+# What the library says of a text: its shortest form; the names of single weights that it encodes; whether some weight has codes;
+# whether products round, by scales of tensors or else by powers of two of blocks; and where amaxes come from ("step", "returned"
+# or "given").
+_Facts = collections.namedtuple("_Facts", "text, single, has_codes, rounds, has_scales, amax")
 # An empty text has these, so that graphs of bfloat16 need no library.
-_NOTHING = _Facts("", "BF16", 1, 1, 0, False, "F32", False, False, False, "step")
+_NOTHING = _Facts("", (), False, False, False, "step")
 
 
 @functools.lru_cache(maxsize=None)
 def _facts_of(text: str) -> _Facts:
     """ValueError: what the library says of another text."""
-    if not text:
-        return _NOTHING
+    return _Facts(*_ops().encodings(text)) if text else _NOTHING
+
+
+@functools.lru_cache(maxsize=None)
+def _stored_of(text: str, weight: str) -> Stored:
+    return Stored(*_ops().stored(text, weight)) if text else PLAIN
+
+
+def _ops():
+    """The ops of the library."""
     import torch
 
     from . import library
 
     library.load()
-    return _Facts(*torch.ops.sluice.encodings(text))
+    return torch.ops.sluice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +106,18 @@ class Encodings:
 
     @property
     def has_codes(self) -> bool:
-        """Whether weights are codes, which are not trained."""
-        return self.facts.element != "BF16"
+        """Whether a weight is of codes, which are not trained."""
+        return self.facts.has_codes
+
+    def stored(self, weight: str) -> Stored:
+        """What the weight of that name is in memory."""
+        return _stored_of(self.text, weight)
+
+    def check_names(self, weights: tuple[str, ...]):
+        """ValueError: a single weight has an encoding and is none of these."""
+        for name in self.facts.single:
+            if name not in weights:
+                raise ValueError(f"encode: found weights.{name}, expected a name of {', '.join(weights)}")
 
     def first(self) -> "Encodings":
         """Those of steps before which there are no amaxes: scales are those of the step, whose amaxes are outputs."""
@@ -143,16 +161,11 @@ def refuse_unknown(layer: str, unknown: dict, known):
     """TypeError: there are `unknown` arguments beside the names `known`. Of those that `encode` has replaced it says how they are spelled
     now."""
     for name, value in unknown.items():
-        import torch
-
-        from . import library
-
-        library.load()
         option = "precision" if name == "weights" else name.replace("_", "-")
         if name == "recipe" and not isinstance(value, str):
             now = "encode=recipe"
         else:
-            now = torch.ops.sluice.spelled_now(option, str(value))
+            now = _ops().spelled_now(option, str(value))
             now = now and f"encode={now!r}"
         if now:
             raise TypeError(f"{layer} has no argument {name!r} any more: {name}={value!r} is {now} now (docs/PRECISION.md)")

@@ -11,7 +11,7 @@ import torch
 from . import codes
 from .checkpoint import Checkpoint
 from .encodings import BLOCK
-from .graphs import SQUARE
+from .stored import SQUARE
 
 # Codes of a word of 32 bits, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
 # as layers have them; AWQ has them in another order.
@@ -49,7 +49,7 @@ class Matrix:
 
     @property
     def scale_type(self) -> str:
-        """As LayerShape.scale_type."""
+        """As Stored.scale."""
         if self.scale.dtype != torch.uint8:
             return "F32"
         return "F8_E8M0" if self.factor is None else "F8_E4M3"

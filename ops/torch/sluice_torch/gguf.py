@@ -1,4 +1,4 @@
-"""GGUF files, of versions 2 and 3: the stacked experts of a layer, plain or in the blocks of Q8_0, Q4_0, Q4_K and MXFP4.
+"""GGUF files, of versions 2 and 3: the stacked experts of a layer, plain or in the blocks of Q8_0, Q4_0, Q4_K, Q6_K and MXFP4.
 
 A file has a header, metadata, descriptions of tensors, and their data from a multiple of general.alignment on. All numbers
 are little-endian; the first size of a tensor is that along a row. Blocks are of consecutive numbers of a row:
@@ -8,6 +8,8 @@ are little-endian; the first size of a tensor is that along a row. Blocks are of
     MXFP4  32 numbers in 17 bytes: exponent of a power of two plus 127, 16 bytes with the codes of E2M1 of i and i + 16
     Q4_K   256 numbers in 144 bytes: d and least F16, 12 bytes with 6 bits of scale and of minimum for each of 8 groups,
            and for each two groups 32 bytes with a code of both; code * (d * scale) - least * minimum
+    Q6_K   256 numbers in 210 bytes: for each half 64 bytes with the lower 4 bits of i and i + 64, then for each half 32 bytes
+           with the upper 2 bits of i, i + 32, i + 64 and i + 96, 16 scales int8, d F16; (code - 32) * (d * scale of its 16)
 """
 
 import math
@@ -34,6 +36,7 @@ _TYPES = {
     2: ("Q4_0", 32, 18),
     8: ("Q8_0", 32, 34),
     12: ("Q4_K", 256, 144),
+    14: ("Q6_K", 256, 210),
     30: ("BF16", 1, 2),
     39: ("MXFP4", 32, 17),
 }
@@ -92,7 +95,7 @@ class Gguf:
         if of in _PLAIN:
             return Matrix(full, data.clone().view(_PLAIN[of]).view(out, length))
         blocks = data.view(out, length // numbers, size)
-        return {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k, "MXFP4": _mxfp4}[of](full, blocks)
+        return {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k, "Q6_K": _q6_k, "MXFP4": _mxfp4}[of](full, blocks)
 
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
         write(target, tensor)
@@ -177,6 +180,14 @@ def _q4_k(name: str, blocks: torch.Tensor) -> Matrix:
     made = blocks[..., 16:].unflatten(-1, (4, 1, 32))
     numbers = torch.cat((made & 15, made >> 4), -2).flatten(-3)
     return Matrix(name, pairs=_pairs(numbers), scale=(d * scale).flatten(1), zero=-(least * minimum).flatten(1))
+
+
+def _q6_k(name: str, blocks: torch.Tensor) -> Matrix:
+    lower, upper, scales = blocks[..., :128].unflatten(-1, (2, 64)), blocks[..., 128:192].unflatten(-1, (2, 1, 32)), blocks[..., 192:208]
+    upper = upper >> 2 * torch.arange(4, dtype=torch.uint8).view(4, 1) & 3
+    made = (_split(lower) | upper.flatten(-2) << 4).flatten(-2).to(torch.int8) - 32
+    steps = _halves(blocks[..., 208:]).float() * scales.contiguous().view(torch.int8)
+    return Matrix(name, (made * steps.repeat_interleave(16, -1)).flatten(1))
 
 
 def _halves(two_bytes: torch.Tensor) -> torch.Tensor:

@@ -11,13 +11,14 @@ import struct
 from .builder import Graph
 from .encodings import BF16, Encodings
 from .integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
+from .stored import SQUARE, Stored
 from .structure import ACTIVATIONS, LIMITED, inputs_of
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
-# Squares of numbers of a weight of FP8 share a scale.
-SQUARE = 128
+# The weights of a layer.
+WEIGHTS = ("gate_up_weight", "down_weight")
 
 # The tokens of the ranks that share experts: those of each rank, or the same at all of them.
 TOKENS = ("own", "same")
@@ -79,14 +80,14 @@ class LayerShape:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
 
     def _check_codes(self):
-        if self.has_squares and self.part % SQUARE:
-            raise ValueError(f"intermediate columns of a rank: {self.part}, expected a multiple of {SQUARE} for {self.encodings.text}")
-        if self.bits != 4:
-            return
-        each = self.group or 2
-        for name, size in (("hidden", self.hidden), ("intermediate columns of a rank", self.part)):
-            if size % each:
-                raise ValueError(f"{name}: {size}, expected a multiple of {each} for weights of {self.encodings.text}")
+        self.encodings.check_names(WEIGHTS)
+        for weight, of_sums, sums in zip(WEIGHTS, ("hidden", "intermediate columns of a rank"), (self.hidden, self.part)):
+            stored = self.stored(weight)
+            if stored.has_squares and self.part % SQUARE:
+                raise ValueError(f"intermediate columns of a rank: {self.part}, expected a multiple of {SQUARE} for {stored.name}")
+            each = stored.group or 2
+            if stored.bits == 4 and sums % each:
+                raise ValueError(f"{of_sums}: {sums}, expected a multiple of {each} for {weight} of {stored.name}")
 
     def _check_limit(self):
         if self.activation not in LIMITED:
@@ -117,49 +118,13 @@ class LayerShape:
     def has_codes(self) -> bool:
         return self.encodings.has_codes
 
-    @property
-    def bits(self) -> int:
-        """The bits of a number of a weight."""
-        return 8 // self.encodings.facts.per_element if self.has_codes else 16
-
-    @property
-    def has_squares(self) -> bool:
-        """Whether weights have a scale for each square."""
-        return self.encodings.facts.across != 1
-
-    @property
-    def scale_type(self) -> str:
-        """The elements of scales: F32, or of floats of 4 bits F8_E8M0 or F8_E4M3, which tensors have in uint8."""
-        return self.encodings.facts.scale
-
-    @property
-    def group(self) -> int:
-        """Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all."""
-        return 0 if self.has_squares else self.encodings.facts.along
-
-    @property
-    def zeros(self) -> bool:
-        """Whether codes have zeros beside their scales."""
-        return self.encodings.facts.zeros
+    def stored(self, weight: str) -> Stored:
+        """What a weight is in memory."""
+        return self.encodings.stored(weight)
 
     def beside(self, weight: str) -> tuple[str, ...]:
-        """The names of what a weight of codes has beside them: its scale and, with zeros, its zero, with groups or squares
-        in the plural, because these are sharded where those of channels are not; and a factor, if the scales of a matrix have one."""
-        kinds = ("scale", "zero")[: self.has_codes + self.zeros]
-        names = [f"{weight}_{kind}{'s' if self.group or self.has_squares else ''}" for kind in kinds]
-        return tuple(names + [f"{weight}_factor"] * self.encodings.facts.factor)
-
-    def type_beside(self, name: str) -> str:
-        """The elements of one of these."""
-        return "F32" if name.endswith("_factor") else self.scale_type
-
-    def sizes_beside(self, name: str, rows: int, length: int) -> tuple[int, ...]:
-        """The sizes of one of these, for a matrix of `rows` by sums of this length."""
-        if name.endswith("_factor"):
-            return (1,)
-        if self.has_squares:
-            return -(-rows // SQUARE), -(-length // SQUARE)
-        return rows, length // self.group if self.group else 1
+        """The names of what a weight of codes has beside them."""
+        return self.stored(weight).beside(weight)
 
     @property
     def places(self) -> int:
@@ -192,17 +157,15 @@ def add_product(graph: Graph, name: str, rows: str, weight: str, result: str, **
 def forward_graph(shape: LayerShape) -> dict:
     """The entry "forward" of a layer; a backward is derived from it (`trainable` of compile_graph())."""
     graph = _tensors(shape)
-    beside = [shape.beside(weight) for weight in ("gate_up_weight", "down_weight")]
+    gate_up, down = (shape.stored(weight).operands(weight) for weight in WEIGHTS)
     routed_by = ["expert_ids"] if shape.spare is None else ["expert_ids", "placement"]
-    inputs = ["x", *routed_by, "expert_weights", "gate_up_weight", "down_weight", *beside[0], *beside[1]]
+    inputs = ["x", *routed_by, "expert_weights", *WEIGHTS, *gate_up.values(), *down.values()]
     graph.add_entry("forward", inputs=inputs, outputs=["y"])
     graph.add_op("route", {name: name for name in routed_by}, {"routing": "routing"})
     graph.add_op("dispatch", {"tokens": "x", "routing": "routing"}, {"rows": "rows_x"})
-    operands = ["weight_scale", *["weight_zero"] * shape.zeros, *["weight_factor"] * shape.encodings.facts.factor]
-    scales = [dict(zip(operands, names)) for names in beside]
-    add_product(graph, "up_proj", "rows_x", "gate_up_weight", "gate_up", **scales[0])
+    add_product(graph, "up_proj", "rows_x", "gate_up_weight", "gate_up", **gate_up)
     graph.add_op("activation", {"gate_up": "gate_up"}, {"act": "act"}, kind=shape.activation, limit=shape.limit)
-    add_product(graph, "down_proj", "act", "down_weight", "down_out", **scales[1])
+    add_product(graph, "down_proj", "act", "down_weight", "down_out", **down)
     inputs = {"rows": "down_out", "routing": "routing", "weights": "expert_weights"}
     graph.add_op("combine", inputs, {"tokens": "y"})
     return graph.to_dict()
@@ -221,19 +184,18 @@ def _tensors(shape: LayerShape) -> Graph:
 
     hidden, columns, both = shape.hidden, shape.part, shape.inputs * shape.part
     before = "gate_up_rows" if shape.inputs == 2 else "rows"
-    facts = shape.encodings.facts
-    of_weights, per_element = facts.element, facts.per_element
+    gate_up, down = (shape.stored(weight) for weight in WEIGHTS)
     graph.add_tensor("x", "BF16", "T", hidden)
     graph.add_tensor("expert_ids", "I32", "T", shape.top_k)
     graph.add_tensor("expert_weights", "F32", "T", shape.top_k)
-    weight("gate_up_weight", both, hidden // per_element, parallel=before, type=of_weights)
-    weight("down_weight", hidden, columns // per_element, parallel="columns", type=of_weights)
-    for name in shape.beside("gate_up_weight"):
-        sizes = shape.sizes_beside(name, both, hidden)
-        weight(name, *sizes, parallel=before if sizes[0] > 1 else None, type=shape.type_beside(name))
-    for name in shape.beside("down_weight"):
-        sizes = shape.sizes_beside(name, hidden, columns)
-        weight(name, *sizes, parallel="columns" if sizes[-1] > 1 else None, type=shape.type_beside(name))
+    weight("gate_up_weight", both, hidden // gate_up.per_element, parallel=before, type=gate_up.element)
+    weight("down_weight", hidden, columns // down.per_element, parallel="columns", type=down.element)
+    for name in gate_up.beside("gate_up_weight"):
+        sizes = gate_up.sizes_beside(name, both, hidden)
+        weight(name, *sizes, parallel=before if sizes[0] > 1 else None, type=gate_up.type_beside(name))
+    for name in down.beside("down_weight"):
+        sizes = down.sizes_beside(name, hidden, columns)
+        weight(name, *sizes, parallel="columns" if sizes[-1] > 1 else None, type=down.type_beside(name))
     if shape.spare is not None:
         graph.add_tensor("placement", "I32", shape.places)
     graph.add_tensor("routing", "routing")

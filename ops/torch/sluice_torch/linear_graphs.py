@@ -25,6 +25,7 @@ class LinearShape:
 
     def __post_init__(self):
         whole_number("max_tokens", self.max_tokens, 1, MAX_TOKENS)
+        self.encodings.check_names(("weight",))
         if self.encodings.has_codes:
             raise ValueError(f"{self.encodings}: weights of a linear layer are trained, expected an encoding that products round to")
         self.encodings.check_sizes(columns_of_x_at_a_rank=self.ins_here, columns_of_y_at_a_rank=self.outs_here)

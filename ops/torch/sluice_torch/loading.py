@@ -4,8 +4,8 @@ import torch
 
 from . import codes, formats, gguf
 from .checkpoint import Checkpoint
-from .graphs import SQUARE
 from .integers import MAX_EXPERTS, whole_number
+from .stored import SQUARE, Stored
 
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
@@ -32,7 +32,8 @@ def load_experts(
               experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
     layer     sluice_torch.MoE. Codes of 4 bits go as they are into one with weights of int4 that have the group
               of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"), or, if they are floats, of mxfp4 or nvfp4;
-              other layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything.
+              other layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything. Where the
+              two weights of a checkpoint differ, so does the layer: "int4:g32z,weights.down_weight=int8".
     physical_to_logical_map  [experts]: which expert of the checkpoint each expert of the layer is
     progress  True: shows a bar (package tqdm)
 
@@ -124,8 +125,8 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
 
 def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], name: str, given: list[tuple]):
     """Sets a parameter from its parts, whole matrices: codes as they are, or made of the numbers of all parts."""
-    shape = layer.shape
-    if shape.has_codes and all(_has_numbers(shape, matrix) for _, matrix in given):
+    shape, stored = layer.shape, layer.shape.stored(name)
+    if stored.has_codes and all(_has_numbers(stored, matrix) for _, matrix in given):
         whole = torch.cat([matrix.decoded() for _, matrix in given])
         tensors = codes.shards_of(layer, name, whole.unsqueeze(0))
         for row in rows:
@@ -133,38 +134,37 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
                 checkpoint.copy_into(getattr(layer, each)[row], tensor[0])
         return
     factors = {matrix.factor.item(): matrix.name for _, matrix in given if matrix.factor is not None}
-    if shape.has_codes and len(factors) > 1:
+    if stored.has_codes and len(factors) > 1:
         said = " but ".join(f"{name} has the factor {factor:.9g}" for factor, name in factors.items())
         raise ValueError(f"{said}: expected the same, since the codes of a layer have one for both")
     for part, matrix in given:
         own = _shard(layer, matrix, part)
-        tensors = dict(zip((name, *shape.beside(name)), _as_they_are(layer, own))) if shape.has_codes else {name: own.decoded()}
+        tensors = dict(zip((name, *stored.beside(name)), _as_they_are(stored, own))) if stored.has_codes else {name: own.decoded()}
         for each, tensor in tensors.items():
             for row in rows:
                 to = getattr(layer, each)[row]
                 checkpoint.copy_into(to if to.dim() == 1 else codes.part_of(to, part[1], shape.inputs), tensor)
 
 
-def _has_numbers(shape, matrix: formats.Matrix) -> bool:
+def _has_numbers(stored: Stored, matrix: formats.Matrix) -> bool:
     """Whether codes of the layer are made of its numbers."""
-    return matrix.numbers is not None or (matrix.squares is not None and not shape.has_squares)
+    return matrix.numbers is not None or (matrix.squares is not None and not stored.has_squares)
 
 
-def _as_they_are(layer: torch.nn.Module, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
+def _as_they_are(stored: Stored, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
     """Codes, scale and zero or factor as a layer has them."""
-    shape = layer.shape
-    if _has_numbers(shape, matrix):
+    if _has_numbers(stored, matrix):
         raise ValueError(f"{matrix.name} has no codes of 4 bits, but another part of that weight has: expected the same of both")
     if matrix.squares is not None:
         return matrix.squares, matrix.scale
-    group = 0 if matrix.scale.shape[1] == 1 and not shape.group else matrix.group
-    if shape.bits != 4 or group != shape.group or matrix.scale_type != shape.scale_type:
+    group = 0 if matrix.scale.shape[1] == 1 and not stored.group else matrix.group
+    if stored.bits != 4 or group != stored.group or matrix.scale_type != stored.scale:
         kind = "4-bit codes" if matrix.scale_type == "F32" else "4-bit floats"
         raise ValueError(
-            f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {shape.encodings}: "
+            f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {stored.name}: "
             f"they would be quantised twice"
         )
-    if not shape.zeros:
+    if not stored.has_zeros:
         if matrix.zero is not None:
             raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z")
         return matrix.pairs, matrix.scale, *([] if matrix.factor is None else [matrix.factor])

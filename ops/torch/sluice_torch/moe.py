@@ -70,7 +70,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     activation   "swiglu" or another of structure.ACTIVATIONS; those of structure.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     encode       what numbers are stored as, rounded to and sent as: an encoding, PLACE=ENCODING for some of the places weights,
-                 trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
+                 weights.gate_up_weight, weights.down_weight, trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
                  round as sluice_torch.fp8_autocast says, else all is bfloat16. docs/PRECISION.md lists them; for example
                  "int8"              frozen codes of 8 bits with a float32 scale per output channel (gate_up_weight_scale
                                      [E, 2 I, 1], down_weight_scale [E, H, 1]); rows stay bfloat16
@@ -153,17 +153,16 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         self._check_backward()
 
     def _add_weight(self, name: str, sizes: tuple, dtype: torch.dtype):
-        if not self.shape.has_codes:
+        stored = self.shape.stored(name)
+        if not stored.has_codes:
             self.register_parameter(name, torch.nn.Parameter(empty_weight(sizes, dtype=dtype)))
             return
         *rows, length = sizes
-        if self.shape.bits == 8:
-            made = {name: empty_weight(sizes, dtype=torch.uint8 if self.shape.has_squares else torch.int8)}
-        else:
-            made = {name: empty_weight(*rows, length // 2, dtype=torch.uint8)}
-        for each in self.shape.beside(name):
-            of_scales = torch.float32 if self.shape.type_beside(each) == "F32" else torch.uint8
-            made[each] = torch.empty(rows[0], *self.shape.sizes_beside(each, rows[1], length), dtype=of_scales)
+        of_codes = torch.int8 if stored.element == "I8" else torch.uint8
+        made = {name: empty_weight(*rows, length // stored.per_element, dtype=of_codes)}
+        for each in stored.beside(name):
+            of_scales = torch.float32 if stored.type_beside(each) == "F32" else torch.uint8
+            made[each] = torch.empty(rows[0], *stored.sizes_beside(each, rows[1], length), dtype=of_scales)
         for each, tensor in made.items():
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 
@@ -389,7 +388,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         """The program's weights, in the order of _weight_names()."""
         divisor = replicas.divisor_of(self) if self._group.size > 1 else 1
         scales = [getattr(self, name) for name in self._scale_names()]
-        own = {name: getattr(self, name) for name in ("gate_up_weight", "down_weight", *self._adapter_names())}
+        own = {name: getattr(self, name) for name in (*graphs.WEIGHTS, *self._adapter_names())}
         for name, weight in own.items():
             if replicas.is_distributed(weight):
                 raise RuntimeError(f"{name} is a {type(weight).__name__}, expected a tensor that this process has whole")
@@ -442,7 +441,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         return parameters, dtype
 
     def _weight_names(self) -> list[str]:
-        names = ["gate_up_weight", "down_weight"]
+        names = list(graphs.WEIGHTS)
         if self.lora is not None:
             from . import lora
 
@@ -455,8 +454,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     def _main_grads(self) -> list:
         """The tensors to which the op adds weight gradients; empty if there are none. The op has the adapters only in
         pairs, so autograd adds the gradients of adapters to their main_grad."""
-        names = ("gate_up_weight", "down_weight")
-        grads = [main_grad_of(name, getattr(self, name)) for name in names]
+        grads = [main_grad_of(name, getattr(self, name)) for name in graphs.WEIGHTS]
         if all(grad is None for grad in grads):
             return []
         return grads + [None] * (len(self._weight_names()) - len(grads))

@@ -226,7 +226,7 @@ def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], f
     columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     whole = local == [*range(experts.count)] and part == experts.intermediate
-    plain = layer.gate_up_weight.is_floating_point()
+    plain = layer.gate_up_weight.is_floating_point() and layer.down_weight.is_floating_point()
     if experts.stacked and not experts.transposed and whole and plain:
         layer.gate_up_weight = torch.nn.Parameter(own[experts.gate].detach())
         layer.down_weight = torch.nn.Parameter(own[experts.down].detach())

@@ -8,6 +8,7 @@ the shards.
 import torch
 
 from . import lora
+from .graphs import WEIGHTS
 from .megatron_groups import checkpoint_classes, expert_data_rank
 from .sharded_tensors import Cut, Part, describe
 
@@ -26,7 +27,6 @@ _SHARDED = {
     "up_lora_b": (1, False),
     "down_lora_a": (2, False),
 }
-WEIGHTS = ("gate_up_weight", "down_weight")
 # All tensors of a layer whose first dimension is its experts.
 OF_EXPERTS = (
     *WEIGHTS,

@@ -79,11 +79,10 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
         if missing:
             raise ValueError(f"the state has no {prefix}{missing[0]}")
         gate_up, down = (weights.pop(own) for own in WEIGHTS)
-        if layer.shape.has_codes:
-            gate_up, down = (
-                codes.numbers_of(layer.shape, each, *(weights.pop(name) for name in layer.shape.beside(own)))
-                for own, each in zip(WEIGHTS, (gate_up, down))
-            )
+        gate_up, down = (
+            codes.numbers_of(layer.shape.stored(own), each, *(weights.pop(name) for name in layer.shape.beside(own)))
+            for own, each in zip(WEIGHTS, (gate_up, down))
+        )
         if merge and layer.lora is not None:
             gate_up, down = gate_up.clone(), down.clone()
             lora.merge_adapters(layer.lora, weights, gate_up, down)

@@ -5,12 +5,25 @@
 // RUN: sluice-opt %s --quantize-weights --fuse --quantize-rows --split-input-file | FileCheck %s --check-prefix=FUSED
 // RUN: sluice-opt %s --quantize-weights="encode=int4:z" --quantize-rows | FileCheck %s --check-prefix=HALVES
 // RUN: sluice-opt %s --quantize-weights="encode=int4:g32 keep=wt" --quantize-rows | FileCheck %s --check-prefix=GROUPS
+// RUN: sluice-opt %s --quantize-weights="encode=int4:g32,weights.wt=int8,weights.wd=bf16" --quantize-rows --split-input-file | FileCheck %s --check-prefix=SINGLE
+// RUN: not sluice-opt %s --quantize-weights="encode=int8,weights.v=int8" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// RUN: not sluice-opt %s --quantize-weights="encode=weights.wt=int8 keep=wt" 2>&1 | FileCheck %s --check-prefix=TRAINED
 // RUN: not sluice-opt %s --quantize-weights="encode=int4:g32" 2>&1 | FileCheck %s --check-prefix=LENGTH
 // RUN: sluice-opt %s --quantize-weights="encode=fp8e4m3:128x128" --quantize-rows | FileCheck %s --check-prefix=SQUARES
 // RUN: sluice-opt %s --quantize-weights="encode=mxfp4 keep=wt" --quantize-rows | FileCheck %s --check-prefix=POWERS
 // RUN: sluice-opt %s --quantize-weights="encode=nvfp4 keep=wt" --quantize-rows | FileCheck %s --check-prefix=FACTOR
 // LENGTH: error: 'wt' has sums of 20, expected a multiple of the group of 32
+// UNKNOWN: error: encode: weights.v=int8, but graph 'layer' has no weight of that name, expected one of w, wd, wt
+// TRAINED: error: encode: weights.wt=int8, but that weight is trained, expected bf16
 
+// Each weight may have another encoding. One of bf16 multiplies bf16 rows.
+// SINGLE: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>
+// SINGLE-NEXT: moe.input "w_scale" : !moe.tensor<4 x 1 x 40 x f32>
+// SINGLE: moe.input "wt" : !moe.tensor<4 x 32 x 20 x i8>
+// SINGLE-NEXT: moe.input "wt_scale" : !moe.tensor<4 x 32 x 1 x f32>
+// SINGLE: moe.input "wd" : !moe.tensor<4 x 32 x 40 x bf16>
+// SINGLE: moe.gmm "up"(%{{.*}}, %w) row_scale(%{{.*}}) weight_scale(%w_scale)
+// SINGLE: moe.gmm "other"(%{{.*}}, %wd) :
 // Two codes of 4 bits lie in a byte, along the last dimension.
 // HALVES: moe.quantize "x_quantize"(%x)
 // HALVES: moe.input "w" : !moe.tensor<4 x 32 x 20 x ui8>

@@ -28,6 +28,17 @@ TEST_CASE("an encoding without a place is that of weights, or of all that produc
   CHECK(*parseEncodings("") == Encodings{});
 }
 
+TEST_CASE("a single weight has an encoding of its own, whatever is said of all, before it or after") {
+  for (const char* const text : {"weights.w=int8,int4:g32", "int4:g32,weights.w=mxfp4,weights.w=int8"}) {
+    const Encodings read = *parseEncodings(text);
+    CHECK((read.ofWeight("w").name == "int8" && read.ofWeight("v").name == "int4:g32"));
+    CHECK(printEncodings(read) == "int4:g32,weights.w=int8");
+  }
+  CHECK(shortestOf("weights.w=bf16,int8,rows=int8") == "int8,weights.w=bf16,rows=int8");
+  CHECK(shortestOf("weights.w=int8") == "weights.w=int8");
+  CHECK((parseEncodings("weights.w=int8")->hasCodes() && !parseEncodings("weights.w=bf16")->hasCodes()));
+}
+
 TEST_CASE("the shortest text of encodings is one for all ways to say them") {
   for (const Encoding& each : kEncodings)
     if (const Expected<Encodings> read = parseEncodings(each.name); read && each.name != "bf16")
@@ -79,14 +90,27 @@ TEST_CASE("encodings that do not go together are refused with what was found and
            {"mxfp8,kept=fp8e4m3", "kept=fp8e4m3, expected bf16, or mxfp8, as rows have it"},
            {"mxfp8,sent=mxfp8,kept=bf16", "kept=bf16, expected mxfp8, since only codes arrive"},
            {"weight=int8",
-            "found no place 'weight', expected one of weights, trained, rows, grads, kept, sent"},
+            "found no place 'weight', expected one of weights, trained, rows, grads, kept, sent, "
+            "weights.NAME"},
+           {"int8,weights.w=mxfp8",
+            "weights.w=mxfp8, expected one of bf16, int8, int4, int4:z, int4:g32, int4:g32z, int4:g64, "
+            "int4:g64z, int4:g128, int4:g128z, fp8e4m3:128x128, mxfp4, nvfp4"},
+           {"int8,rows=int8,weights.w=mxfp4", "rows=int8, expected bf16 with weights.w=mxfp4"},
+           {"int8,grads=int8,weights.w=int4:g32",
+            "grads=int8, expected bf16 with weights.w=int4:g32: gradients are multiplied by one scale "
+            "per column of a weight, without groups, squares or zeros"},
+           {"mxfp8,weights.w=int8",
+            "weights.w=int8 are codes, which products do not round: expected trained, rows and grads of "
+            "bf16, "
+            "or weights.w=bf16"},
        }) {
     INFO(text);
     CHECK(shortestOf(text) == std::string("error: encode: ") + said);
   }
-  for (const char* const text : {",", "mxfp8,", "int4,,rows=int8", "=", "rows=", "=int8", "trained=int8",
-                                 "trained=mxfp8e5m2", "rows=int4", "weights=mxfp8", "sent=int8", "kept=int8",
-                                 "rows=mxfp8:32x32", "grads=fp8e5m2:delayed", "fp8e5m2", "INT8"}) {
+  for (const char* const text :
+       {",", "mxfp8,", "int4,,rows=int8", "=", "rows=", "=int8", "trained=int8", "trained=mxfp8e5m2",
+        "rows=int4", "weights=mxfp8", "sent=int8", "kept=int8", "rows=mxfp8:32x32", "grads=fp8e5m2:delayed",
+        "fp8e5m2", "INT8", "weights.w", "weights.w="}) {
     INFO(text);
     CHECK(shortestOf(text).find(", expected ") != std::string::npos);
   }
