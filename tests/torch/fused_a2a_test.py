@@ -5,7 +5,7 @@ import re
 import unittest
 
 import core_jobs
-import megatron_page
+import page_tables
 import sluice_torch
 import torch
 import torch.distributed as dist
@@ -215,7 +215,7 @@ class FusedA2ATest(unittest.TestCase):
         fused_a2a.nccl_ep_finalize()
 
     def test_the_table_of_the_docs_has_every_function_and_argument(self):
-        told = megatron_page.told("fused_a2a")
+        told = page_tables.told("fused_a2a")
         functions = {
             name: value
             for name, value in vars(fused_a2a).items()

@@ -10,7 +10,7 @@ import unittest
 
 import core_jobs
 import megatron_classes
-import megatron_page
+import page_tables
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, error
@@ -449,7 +449,7 @@ class OneRank(unittest.TestCase):
     def test_the_table_of_the_docs_has_every_argument(self):
         for kind in (TEColumnParallelLinear, TERowParallelLinear):
             arguments = list(inspect.signature(kind).parameters)
-            self.assertEqual(megatron_page.told("te")[kind.__name__][0], [each for each in arguments if each != "options"] + MORE)
+            self.assertEqual(page_tables.told("te")[kind.__name__][0], [each for each in arguments if each != "options"] + MORE)
             for each in MORE:
                 kind(INS, OUTS, **{each: None})
             kind(INS, OUTS, tp_comm_buffer_name="qkv", name="qkv")

@@ -312,7 +312,7 @@ def styles(rank, size):
         assert torch.equal(whole[0](x, ids, weights), expected(x, ids, weights))
         assert replicas.among([whole[0].down_weight])
         refused(ValueError, f"has the part of rank {rank} of {size} already", lambda: style.apply(whole, given))
-    refused(ValueError, "Linear has no sluice_torch.MoE", lambda: TensorParallel().apply(torch.nn.Linear(2, 2), world))
+    refused(ValueError, "weight has shape [2, 2], expected w1 or w3", lambda: TensorParallel().apply(torch.nn.Linear(2, 2), world))
     refused(ValueError, "expected 'ep' and 'tp', or a pair", lambda: ExpertTensorParallel().apply(make(), world))
     two = torch.nn.Sequential(make(), sluice_torch.MoE(8, 3, 2, 1))
     refused(ValueError, "divisor of the intermediate size 3", lambda: TensorParallel().apply(two, world))

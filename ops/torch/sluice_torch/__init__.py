@@ -32,13 +32,13 @@ _EXPORTS = {
     "Checkpoint": "checkpoint",
     "balance": "balancing",
     "clip_grad_norm_": "clipping",
-    "ExpertParallel": "styles",
-    "TensorParallel": "styles",
-    "ExpertTensorParallel": "styles",
+    "ExpertParallel": "hyper_parallel",
+    "TensorParallel": "hyper_parallel",
+    "ExpertTensorParallel": "hyper_parallel",
 }
 
 # Modules whose functions users call as sluice_torch.MODULE.FUNCTION.
-_MODULES = ("cache", "exchange", "fused_a2a", "graphs", "lora", "recipe", "state", "te")
+_MODULES = ("cache", "exchange", "fused_a2a", "graphs", "hyper_parallel", "kt", "lora", "recipe", "state", "te")
 
 # Names of versions before, and what to call instead.
 _RENAMED = {

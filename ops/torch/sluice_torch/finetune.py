@@ -9,6 +9,7 @@ import torch
 from .autocast import carry
 from .codes import set_expert
 from .integers import MAX_ROWS, whole_number
+from .loading import load_experts
 from .lora import LoRAConfig
 from .moe import MoE
 
@@ -67,6 +68,11 @@ class FineTuning:
         for row in range(sizes["up"][0]):
             set_expert(self.layer, row, *(each[row] for each in given.values()), is_shard=True)
         self.layer._scales.forget()
+        self._loaded = True
+
+    def load_experts(self, path, prefix: str, **options):
+        """Sets the weights from a checkpoint, by sluice_torch.load_experts()."""
+        load_experts(path, self.layer, prefix, **options)
         self._loaded = True
 
     def _sizes(self) -> dict[str, list[int]]:
