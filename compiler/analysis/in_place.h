@@ -5,11 +5,12 @@
 
 namespace sluice {
 
-// Of a program of one rank, before events: sums of a combine read the rows that they add, so nothing returns;
-// products gather their rows from tokens where all that reads a dispatch's rows can (isGathered()). Tokens
-// that a later entry reads are kept as tokens, T instead of R times a row, unless it is given them. What a
-// dispatch does besides, it still does; and rows are copied where otherwise a task would wait for more events
-// than it can. Results keep their bits. Programs of several ranks are returned as they are.
+// Changes a program of one rank, before events, so that sums of a combine read the rows that they add and
+// nothing returns; products gather their rows from tokens where all that reads a dispatch's rows can
+// (isGathered()). Tokens that a later entry reads are kept as tokens, T instead of R times a row, unless it
+// is given them. What a dispatch does besides, it still does; and rows are copied where otherwise a task
+// would wait for more events than it can. Results keep their bits. Programs of several ranks are returned as
+// they are.
 TaskProgram readInPlace(TaskProgram program);
 
 // Whether the entries that route gather all their rows.

@@ -42,7 +42,7 @@ inline std::optional<DType> dtypeOf(mlir::Type type) {
   return std::nullopt;
 }
 
-// Of tensors of a graph, in the order in which messages name them.
+// Tensors of a graph have these types. Messages name them in this order.
 inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32,     DType::kI32,    DType::kI8,
                                            DType::kU8,   DType::kF8_E4M3, DType::kF8_E8M0};
 

@@ -37,7 +37,8 @@ llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
   return attributes;
 }
 
-// Of tokens, or rows that no node of the entry makes: their gradients are named alike.
+// Returns whether a value has tokens, or rows that no node of the entry makes: their gradients are named
+// alike.
 bool isOfCaller(Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() || mlir::isa<InputOp>(value.getDefiningOp());
 }

@@ -16,7 +16,7 @@ namespace {
 using mlir::LogicalResult;
 using mlir::Value;
 
-// Of one graph.
+// It encodes the dispatched tokens of one graph.
 class DispatchEncoder {
  public:
   explicit DispatchEncoder(moe::GraphOp graph) : graph_(graph), builder_(graph), names_(graph) {}
@@ -116,7 +116,7 @@ class DispatchEncoder {
     return mlir::success();
   }
 
-  // Of tokens that are sent several times, once.
+  // Tokens that are sent several times are encoded only once.
   moe::EncodeOp encoded(Value tokens, Rounding rounding) {
     moe::EncodeOp& known = encoded_[{tokens, static_cast<int>(rounding)}];
     if (known) return known;

@@ -24,7 +24,7 @@ struct Form {
   bool isMeasured() const { return infoOf(rounding).isScaled && !given; }
 };
 
-// Of one graph.
+// It encodes the kept rows of one graph.
 class KeptEncoder {
  public:
   explicit KeptEncoder(moe::GraphOp graph) : graph_(graph), builder_(graph), names_(graph) {}
@@ -61,7 +61,7 @@ class KeptEncoder {
     return common && (hasBlocks || infoOf(common->rounding).isScaled) ? common : std::nullopt;
   }
 
-  // Of a factor of a weight gradient.
+  // Returns the form in which a weight gradient uses the value as a factor; other uses have none.
   static std::optional<Form> formOf(mlir::OpOperand& use, moe::SaveOp save) {
     auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(use.getOwner());
     if (!grad || grad.getA() == grad.getB() || use.getOperandNumber() > 1) return {};

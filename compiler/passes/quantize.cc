@@ -205,7 +205,7 @@ bool hasExactSums(Op product) {
   return isGroup(sides.weightAlong / sides.scaleAlong, sides.weightAlong);
 }
 
-// Of one entry.
+// It quantizes the rows of one entry.
 class RowsQuantizer {
  public:
   // Rows are quantised if `rows`; rows of gradients, in an entry after another, if `gradients`.

@@ -16,7 +16,7 @@ using mlir::Value;
 
 bool isScaled(std::optional<Rounding> rounding) { return rounding && infoOf(*rounding).isScaled; }
 
-// Of one entry.
+// It scales the factors of one entry.
 class EntryScaler {
  public:
   EntryScaler(moe::EntryOp entry, bool delayed, bool outputs)

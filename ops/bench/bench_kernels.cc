@@ -47,7 +47,7 @@ std::vector<BFloat16> randomMatrix(int64_t rows, int64_t cols) {
   return values;
 }
 
-// Of one thread, in bytes per second.
+// These are the rates of one thread, in bytes per second.
 struct Memory {
   double read, write;
 };

@@ -90,7 +90,7 @@ class Products {
     });
   }
 
-  // Of reading each weight, as a product does at least.
+  // Measures only reading each weight, which every product does at least.
   double secondsOfReading() {
     const size_t lines = weight() * sizeof *b_ / sizeof(CacheLine);
     return slowestOf([&](size_t, size_t expert) {

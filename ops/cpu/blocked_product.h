@@ -53,7 +53,7 @@ struct Block {
   bool last;
 };
 
-// Of the panel that begins at this column, of n in all.
+// Returns the number of columns of the panel that begins at column `col`, of n in all.
 template <class Unit, class Source>
 int32_t columnsFrom(const Source& source, int32_t col, int32_t n) {
   if constexpr (requires { source.columnsFrom(col); })
@@ -149,7 +149,7 @@ struct PanelElementOf<Unit> {
 template <class Unit>
 using PanelElement = typename PanelElementOf<Unit>::Type;
 
-// Of a packed part of a panel of b.
+// Returns the bytes of a packed part of a panel of b.
 template <class Unit>
 constexpr int64_t panelBytes() {
   if constexpr (requires { Unit::kPanelBytes; })

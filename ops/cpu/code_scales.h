@@ -36,7 +36,7 @@ constexpr uint8_t kE4m3Nan = 0x7f;
 // What is subtracted from the bits of a power to give the offset of decodeNormal().
 constexpr uint16_t kLeastPower = 7 << 7;
 
-// Of a code that is no NaN.
+// The code must not be NaN.
 inline uint16_t decodeE4m3(uint8_t code, float power) {
   const int32_t magnitude = code & 0x7f;
   const float normal = __builtin_bit_cast(float, (magnitude << 20) + (120 << 23));

@@ -148,7 +148,7 @@ struct UnitGroups {
   Codes codes_;
 };
 
-// Of packed memory.
+// It says where codes and scales lie in packed memory.
 template <class Unit>
 struct PackedGroups {
   const Stretches stretches;

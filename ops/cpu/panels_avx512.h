@@ -145,7 +145,7 @@ struct PanelsAvx512 : Dot {
         fetchSoon(reinterpret_cast<const char*>(b) + kPanelBytesAhead + line.value * kLineBytes);
       });
     }
-    // Of four columns.
+    // Returns the words of four columns.
     SLUICE_UNROLLED __m128i quarter(int32_t column) const {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + column * kWord));
     }

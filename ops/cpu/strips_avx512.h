@@ -40,10 +40,11 @@ class StripsAvx512 {
   // Rows of a up to which two or four rows of b are added at a time; otherwise it is eight.
   static constexpr int32_t kMostForTwo = 5, kMostForFour = 7;
 
-  // Of the 48 KiB of the first cache level: of the sums of a strip with two rows of b, or of its sums alone.
+  // The first cache level has 48 KiB: kMostBytesForTwo hold the sums of a strip and two rows of b, kMostBytes
+  // its sums alone.
   static constexpr int64_t kMostBytesForTwo = 40 << 10, kMostBytes = 24 << 10;
 
-  // Of parts of rows that do not fit: wider ones are slower with two rows of b.
+  // A strip has at most this many columns if whole rows do not fit: wider ones are slower with two rows of b.
   static constexpr int32_t kMostColumns = 2048;
 
   // How far after the rows in use b is prefetched. Without that the processor reads at a quarter of the

@@ -33,7 +33,8 @@ class TransposedRows {
  public:
   using Element = typename Unit::Element;
 
-  // Of a. With more, packing b is as fast: measured up to 256, where it is faster.
+  // `a` has at most this many rows. With more, packing b is as fast: measured up to 256 rows, where it is
+  // faster.
   static constexpr int32_t kMostRows = Unit::kNr;
 
   static size_t scratchBytes(int32_t k) {
@@ -111,7 +112,7 @@ class TransposedRows {
     return to;
   }
 
-  // Of the tile that begins at the row `first` of a block.
+  // Returns the number of rows of the tile that begins at the row `first` of a block.
   int32_t rowsAt(int32_t first, int32_t end) const {
     return end - first >= rowsOfTile_ ? rowsOfTile_ : smaller(Unit::kMr, end - first);
   }

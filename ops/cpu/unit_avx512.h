@@ -36,7 +36,7 @@ struct DotAvx512 {
                                                    (__m256bh)_mm512_castsi512_si256(row),
                                                    (__m256bh)_mm512_castsi512_si256(column)));
   }
-  // Of four columns in two rows.
+  // Adds the products of four columns with two rows.
   static __m256 addQuarters(__m256 sums, __m128i column, __m512i row, __m512i next) {
     const __m256i rows = _mm256_blend_epi32(_mm512_castsi512_si256(row), _mm512_castsi512_si256(next), 0xf0);
     return _mm256_dpbf16_ps(sums, (__m256bh)rows, (__m256bh)_mm256_broadcastsi128_si256(column));

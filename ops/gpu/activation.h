@@ -66,7 +66,7 @@ SLUICE_DEVICE void storeActivationBy(const Product* product, const NearMatrix* m
   endStores();
 }
 
-// Of ProductKind::kActivation; by a warpgroup, as storeProduct().
+// Stores the warpgroup's rows of a tile of ProductKind::kActivation, like storeProduct().
 template <class Shape>
 SLUICE_DEVICE void storeActivation(const Product* product, const NearMatrix* matrices,
                                    ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {
@@ -76,7 +76,7 @@ SLUICE_DEVICE void storeActivation(const Product* product, const NearMatrix* mat
     storeActivationBy<Shape, false>(product, matrices, memory, tile);
 }
 
-// Of the two rows of a thread (hw.h).
+// These belong to the two rows that a thread has (hw.h).
 struct RowWeights {
   float weight[2];
   float grad[2];  // sums over the columns of this thread so far
@@ -185,7 +185,8 @@ SLUICE_DEVICE void storeActivationGradBy(const Product* product, const NearMatri
   endStores();
 }
 
-// Of ProductKind::kActivationGrad, whose sums are the gradient of act; by a warpgroup, as storeProduct().
+// Stores the warpgroup's rows of a tile of ProductKind::kActivationGrad, whose sums are the gradient of act,
+// like storeProduct().
 template <class Shape>
 SLUICE_DEVICE void storeActivationGrad(const Product* product, const NearMatrix* matrices,
                                        ProductMemory<Shape>* memory, const TilePairs<Shape>& tile) {

@@ -118,15 +118,15 @@ SLUICE_DEVICE void holdForParts(Barrier* barrier);
 
 // ---- Copies by TMA.
 
-// Of a box to shared memory: boxColumns elements of boxRows rows from (row, column) on, of the matrix
+// Copies a box to shared memory: boxColumns elements of boxRows rows from (row, column) on, of the matrix
 // `outer`. In shared memory (aligned to 1024 bytes) rows are 128 bytes long and swizzled (swizzled(), below);
 // a box of one row may also lie where any row of another would, aligned to 128 bytes. What lies outside of
-// the matrix is 0. When it has landed, it counts the bytes of the whole box at the barrier. One thread. Only
-// the first `rows` rows must be there already: the others may be written meanwhile, and nobody may use what
-// comes of them (the model makes them NaN).
+// the matrix is 0. When it has landed, it counts the bytes of the whole box at the barrier. One thread calls
+// it. Only the first `rows` rows must be there already: the others may be written meanwhile, and nobody may
+// use what comes of them (the model makes them NaN).
 SLUICE_DEVICE void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column, int row,
                            int outer, int rows);
-// Of a box from shared memory, likewise swizzled; what lies outside of the matrix is not written.
+// Stores a box from shared memory, likewise swizzled; what lies outside of the matrix is not written.
 SLUICE_DEVICE void storeBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);
 // As storeBox, but adds fp32 to fp32: each element once.
 SLUICE_DEVICE void addBox(const TensorMap* to, const std::byte* from, int column, int row, int outer);

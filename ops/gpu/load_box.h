@@ -34,7 +34,8 @@ struct Operand {
   LoadWay way = LoadWay::kBoxes;  // set by setOperand()
 };
 
-// Of the task that is loaded. In shared memory, because the threads that load have few registers.
+// These are the operands of the task that is loaded. They are in shared memory, because the threads that load
+// have few registers.
 struct Operands {
   Operand each[2];  // a and its factor
   int32_t k;

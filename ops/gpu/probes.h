@@ -70,7 +70,7 @@ struct ProductProbe {
   }
 };
 
-// Of a box that copy(area, barrier) asks for.
+// Writes out a box that copy(area, barrier) asks for.
 template <class Copy>
 SLUICE_DEVICE void writeBox(const ProbeArguments& arguments, const Copy& copy) {
   Barrier* const barrier = makeBarrier(1);

@@ -66,7 +66,7 @@ SLUICE_DEVICE float floatAt(const std::byte* floats, int64_t i, float otherwise)
   return floats == nullptr ? otherwise : floatAt(floats, i);
 }
 
-// Of the warp's values; aligned. In one order, whatever they are.
+// Adds the values of the warp in one order, whatever they are. It is `aligned` (hw.h).
 SLUICE_DEVICE float sumOfWarp(float value) {
   for (int distance = 16; distance > 0; distance /= 2) {
     const uint32_t other = shuffle(__builtin_bit_cast(uint32_t, value), laneIndex() ^ distance);
@@ -82,7 +82,7 @@ inline constexpr int kMathWarps = kMathThreads / 32;
 SLUICE_DEVICE int mathThread() { return threadIndex() - 128; }
 SLUICE_DEVICE int mathWarp() { return warpIndex() - 4; }
 
-// Of an operand of the task.
+// These return where a row of an operand or of a result of the task begins.
 SLUICE_DEVICE const std::byte* inRow(const RowWork* work, int operand, int64_t row) {
   return load(&work->in[operand]) + row * load(&work->inPitch[operand]);
 }

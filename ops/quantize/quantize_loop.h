@@ -30,7 +30,7 @@ uint32_t largestMagnitude(const Row row, int32_t n) {
   }
   return most;
 }
-// Of bf16 16 bits are enough.
+// Only the upper 16 bits of bf16 are compared, because the others are 0.
 inline uint32_t largestMagnitude(const PlainRow row, int32_t n) {
   uint16_t most = 0;
   for (int32_t j = 0; j < n; ++j) {

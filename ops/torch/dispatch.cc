@@ -25,10 +25,10 @@ int64_t rowBytesOf(const at::Tensor& tensor) {
 // The rows that a step brings to this rank, in tensors that are made when their number is known.
 class Arrival : public StepWatcher {
  public:
-  // Of a dispatch, which routes: with what comes beside each row.
+  // This is for a dispatch, which routes: what comes beside each row is brought, too.
   Arrival(const TokenExchange& exchange, int64_t fixed, int64_t multiple)
       : exchange_(exchange), name_("rows"), fixed_(fixed), multiple_(multiple), hasProbs_(true) {}
-  // Of the backward of a combine.
+  // This is for the backward of a combine.
   Arrival(const TokenExchange& exchange, std::shared_ptr<const RowLayout> layout)
       : exchange_(exchange), name_("d_out_rows"), layout_(std::move(layout)) {}
 
@@ -48,7 +48,7 @@ class Arrival : public StepWatcher {
     if (!isBegun_) begun_.set_value(false);
     return status;
   }
-  // Of a submitted step: waits until the rows are known, and returns false if the step failed before.
+  // Waits until the rows of a submitted step are known; returns false if the step failed before.
   bool awaitBegun() { return begun_.get_future().get(); }
 
   const std::shared_ptr<const RowLayout>& layout() const { return layout_; }
@@ -104,8 +104,8 @@ class Arrival : public StepWatcher {
       spreadRows(*layout_, view.data, probs.data_ptr(), rowBytesOf(probs));
   }
 
-  // Of the ids and probabilities of each row's token, those of experts of this rank. There is one expert, the
-  // rank itself, so rows have no gaps.
+  // Selects the ids and probabilities of this rank's experts from those of each row's token. There is one
+  // expert, the rank itself, so rows have no gaps.
   void selectOwn(const float* sides) {
     const int64_t topK = exchange_.columns("d_probs"), width = probs.size(1);
     int64_t* id = experts.data_ptr<int64_t>();

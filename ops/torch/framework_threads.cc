@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// Of this library, not of the first use: OpenMP libraries need not survive a fork.
+// It is made when this library is loaded, not on first use: OpenMP libraries need not survive a fork.
 const Origin loaded;
 
 // Entry points of the OpenMP library, by GCC's conventions, which the libraries of LLVM and Intel know too.

@@ -48,7 +48,7 @@ class Ranks : public torch::CustomClassHolder {
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Workspace>& workspace() const { return workspace_; }
   std::mutex& turn() { return turn_; }
-  // Of gradients of weights.
+  // Gradients of weights have their memory from this pool.
   BlockPool& grads() { return *grads_; }
   double timeoutSeconds() const { return timeoutSeconds_; }
 

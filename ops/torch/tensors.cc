@@ -26,7 +26,7 @@ bool fits(at::IntArrayRef sizes, const std::vector<int64_t>& shape) {
   return true;
 }
 
-// Of a type that torchType() gives; others throw.
+// Expects a type that torchType() returns; others throw.
 DType typeOf(const at::Tensor& tensor) {
   uint8_t type = 0;
   while (torchType(static_cast<DType>(type)) != tensor.scalar_type()) ++type;

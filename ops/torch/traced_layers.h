@@ -34,7 +34,7 @@ class TracedLayers {
   std::vector<std::shared_ptr<LayerState>> recorded_;
 };
 
-// Of this process.
+// Returns the traced layers of this process.
 TracedLayers& tracedLayers();
 
 }  // namespace sluice

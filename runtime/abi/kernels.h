@@ -20,10 +20,10 @@
 
 namespace sluice::ops {
 
-// Of a matrix of codes: number (i, j), as it lies, is its code times data[s] plus zero[s], with s = i / rows
-// * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code less 8 is multiplied. The
-// scales of codes of 4 bits may be codes themselves, E8M0 or E4M3: then the former are E2M1, and number (i,
-// j) is that of its code times that of codes[s].
+// These are the scales of a matrix of codes: number (i, j), as it lies, is its code times data[s] plus
+// zero[s], with s = i / rows * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code
+// less 8 is multiplied. The scales of codes of 4 bits may be codes themselves, E8M0 or E4M3: then the former
+// are E2M1, and number (i, j) is that of its code times that of codes[s].
 struct BlockScales {
   const float* data = nullptr;
   int64_t ld = 0;
@@ -92,16 +92,16 @@ struct GmmArgs {
   const BFloat16* bias = nullptr;   // [n], or null for 0
   const float* rowScale = nullptr;  // [rows], of codes a
   BlockScales scaleB = {};          // of codes b
-  // Of a and b if both are bf16: their numbers are rounded (rounding.h), those that are scaled by these
-  // amaxes, others in blocks of kMxBlock of the sum, squares of b also of kMxBlock columns of the result,
-  // both from the operand's first number on. Where they are scaled, q(x s) is multiplied, and alpha times 1 /
-  // s of a, and then that times 1 / s of b, replaces alpha.
+  // If a and b are both bf16, their numbers are rounded (rounding.h), those that are scaled by these amaxes,
+  // others in blocks of kMxBlock of the sum, squares of b also of kMxBlock columns of the result, both from
+  // the operand's first number on. Where they are scaled, q(x s) is multiplied, and alpha times 1 / s of a,
+  // and then that times 1 / s of b, replaces alpha.
   Rounding roundA = Rounding::kNone;
   Rounding roundB = Rounding::kNone;
   float amaxA = 0;
   float amaxB = 0;
-  // Of codes a of F8_E4M3, whose numbers are multiplied: those that roundA would make of bf16 numbers, so k
-  // is a multiple of kMxBlock.
+  // These are the powers of a if it has codes of F8_E4M3. Its numbers are multiplied, which are those that
+  // roundA would make of bf16 numbers, so k is a multiple of kMxBlock.
   RowPowers powersA = {};
   RowIndex rowsA = {};  // of a, which is bf16 then and not rounded
   // A second part of the product, for the same rows, or null: it differs in b, c, bias and what belongs to b,

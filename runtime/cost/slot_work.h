@@ -12,7 +12,7 @@ struct SlotWork {
   double reuse = 1;  // consecutive tasks that read the same weight
 };
 
-// Of slot `index` of `space`, in which a slot has `slotSize` tokens if it is one of tokens.
+// Returns the work of slot `index` of `space`, in which a slot has `slotSize` tokens if it is one of tokens.
 SlotWork slotWork(const RoutingTables& tables, SpaceKind space, int64_t index, int32_t slotSize);
 
 }  // namespace sluice

@@ -31,7 +31,7 @@ class CpuExecutor : public Executor {
   CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes);
 
   const Plan& plan() const { return *plan_; }
-  // Of a worker, in that of the run.
+  // Returns a worker's part of the scratch memory of the run.
   std::byte* scratchOf(const RunOptions& options, int worker) const {
     return options.scratch + static_cast<size_t>(worker) * scratchStride_;
   }

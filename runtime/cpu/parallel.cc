@@ -13,7 +13,8 @@
 namespace sluice {
 namespace {
 
-// Of a worker whose own lanes have ended, for tasks of others; and one for each of these.
+// A worker whose own lanes have ended looks for tasks of others this many times, plus once per worker, before
+// it stops.
 constexpr int kIdleLooks = 40;
 
 }  // namespace
@@ -89,7 +90,7 @@ Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptio
   return std::accumulate(tasks_.begin(), tasks_.end(), int64_t{0});
 }
 
-// Of its own lanes.
+// Returns an upper bound on the number of tasks in the worker's own lanes.
 int64_t ParallelExecutor::mostTasks(const Step& step, int worker) const {
   int64_t tasks = 0;
   for (const auto& lane : shares_[worker]->entries[step.entry.value])
@@ -112,7 +113,7 @@ void ParallelExecutor::recordNext(const Step& step, TraceRecorder& trace) const 
         if (!cursor.done()) trace.addNext(nextTask(step, cursor.task(), cursor.core(), done));
 }
 
-// Of this rank, as far as this thread can observe.
+// Returns whether a task of this rank is done, as far as this thread can observe.
 bool ParallelExecutor::isDone(const Task& task) const {
   for (const auto& share : shares_) {
     const std::lock_guard lock(share->mutex);

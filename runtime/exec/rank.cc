@@ -188,7 +188,7 @@ Status RankState::checkRows(const StepRequest& request) const {
   return {};
 }
 
-// Of the entry, and of later ones that take its slots in another order.
+// Builds the tables of this entry, and of later entries that use its slots in another order.
 void RankState::buildAllTables(const StepRequest& request) {
   const EntryId entry = request.entry;
   auto& tables = request.saved->tables;

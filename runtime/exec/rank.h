@@ -74,7 +74,7 @@ class RankState {
 
  private:
   RankState() = default;
-  // Of the tensors that are bound for a step.
+  // These are the sizes of the tensors that are bound for a step.
   struct Sizes {
     int64_t tokens = 0;
     int64_t rows = -1;  // of an entry that routes; -1: no input has rows

@@ -83,7 +83,7 @@ struct Trace {
   FailedRun failed;
 
   bool hasFailed() const { return !failed.message.empty(); }
-  // Of a rank that was not recorded there is nothing.
+  // A rank that was not recorded has no trace.
   bool isThere() const { return !spans.empty() || hasFailed(); }
 };
 

@@ -31,7 +31,7 @@ class GpuExecutor final : public Executor {
 
  private:
   Expected<int64_t> runStaged(const Step& step, const Step& staged, double timeoutSeconds);
-  // Of a step whose events are in memory of the host.
+  // Says why a step failed. Its events must be in memory of the host.
   std::string failure(const Step& step, StepTables& tables, const StepOutcome& outcome, double seconds);
 
   const std::shared_ptr<const Plan> plan_;

@@ -16,7 +16,7 @@ class MatrixTable {
 
   // A buffer, in boxes of so many rows and 128 bytes.
   uint16_t add(BufferId buffer, int boxRows);
-  // Of these rows only: what follows them reads as 0. In boxes of 64 rows.
+  // Adds only these rows, in boxes of 64 rows: what follows them reads as 0.
   uint16_t add(BufferId buffer, const RowRange& rows);
 
   // Error: why a tensor map could not be made.

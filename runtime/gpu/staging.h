@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Of one executor. A copy is kept for later steps; where the caller has promised that the content of a tensor
-// stays, it is copied once.
+// Each executor has one. A copy is kept for later steps; where the caller has promised that the content of a
+// tensor stays, it is copied once.
 class Staging {
  public:
   explicit Staging(GpuBackend& backend) : backend_(backend) {}

@@ -84,10 +84,9 @@ struct OperandInfo {
   bool isFactor = false;
   bool isWeight = false;  // the last two dimensions are swapped if the op is transposed
   bool mayTurn = false;   // the last two dimensions may be swapped
-  // Of a scale: it is present exactly if this operand has codes; but codes of a weight need none where a has
-  // codes, too.
-  // A scale of rows or tokens has one number per row of codes I8, and of codes of 8-bit floats one, BF16, for
-  // each 32 numbers of a row.
+  // A scale names here the operand whose codes it scales; null: it is no scale. It is present exactly if that
+  // operand has codes; but codes of a weight need none where a has codes, too. A scale of rows or tokens has
+  // one number per row of codes I8, and of codes of 8-bit floats one, BF16, for each 32 numbers of a row.
   OperandName scales = nullptr;
   bool isZero = false;           // of a scale: it has the zeros of these codes, which are optional
   OperandName amaxOf = nullptr;  // it is present exactly if this operand is rounded by its amax
@@ -188,8 +187,8 @@ OperandName scaledRows(OpKind op);
 // row.
 bool hasRowBlocks(const TaskProgram& program, const Family& family);
 
-// Of a sum of products: the flag of the tiling with which the row scale multiplies a instead of b where
-// factors are rounded.
+// A sum of products has this flag of the tiling if the row scale multiplies a instead of b where factors are
+// rounded.
 inline constexpr uint16_t kScalesA = 2;
 // The factor, a or b, that has codes of 8-bit floats, or null. Codes in blocks have codeScales and endScales,
 // which codes by an amax lack: the scale of each 32 rows of an expert in a column. Those of the columns of a

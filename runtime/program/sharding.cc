@@ -174,7 +174,7 @@ class FamilyRule {
 
   bool isTransposed() const { return sluice::isTransposed(family_.op, family_.tiling); }
 
-  // Of what an activation reads, at a rank that has a part of it.
+  // Returns the sharding of what an activation reads, at a rank that has a part of it.
   S ofInputs() const { return shardedColumnsOf(family_.tiling.activation); }
 
   static S activation(S gateUp) { return gateUp == S::kWhole ? S::kWhole : S::kColumns; }

@@ -8,7 +8,7 @@
 namespace sluice::text {
 namespace {
 
-// Of records named in the program.
+// Most records are named in the program; the ones below are named in an entry.
 template <class Record>
 EntryId scopeOf(const Record*) {
   return {};

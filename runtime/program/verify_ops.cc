@@ -264,7 +264,7 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
   return {};
 }
 
-// Of codes that share elements, tasks read whole elements.
+// Tasks read whole elements, so no range of columns may begin or end between codes that share one.
 Status checkPairs(const TaskProgram& program, const Family& family, const std::string& where) {
   if (!infoOf(family.op).multiplies() || isTransposed(family.op, family.tiling)) return {};
   const Buffer& weight = program.at(findBuffer(family, &Operands::b));

@@ -29,7 +29,7 @@ using AllTables = std::vector<RoutingTables>;
 // The tables of the steps that use one routing.
 class BoundRouting {
  public:
-  // Of `entry`, which uses the routing. One per rank.
+  // Returns the tables of `entry`, which uses the routing. There is one per rank.
   const AllTables& of(const Plan& plan, EntryId entry) const { return tables_[plan.at(entry).tables.value]; }
 
  private:

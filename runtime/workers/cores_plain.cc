@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Of a process; 0: the calling thread. False: the system does not tell.
+// Reads the units of a process; 0 is the calling thread. Returns false if the system does not say.
 bool readUnits(pid_t process, cpu_set_t& units) {
   CPU_ZERO(&units);
   return sched_getaffinity(process, sizeof(units), &units) == 0;

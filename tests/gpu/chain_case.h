@@ -17,7 +17,7 @@ class ChainCase {
  public:
   explicit ChainCase(uint64_t seed);
 
-  // Of one task of `up`, which will then signal nothing. Returns its event.
+  // Makes one task of `up` signal nothing. Returns its event.
   uint32_t loseSignal() { return tasks_.loseSignal(); }
 
   int tileColumns() const { return sizes_.columns; }
@@ -25,7 +25,7 @@ class ChainCase {
   // or a wrong value; empty: nothing.
   std::string run(GpuBackend& backend, double timeoutSeconds);
 
-  // Of the last run.
+  // These are from the last run.
   const std::vector<uint16_t>& hidden() const { return hidden_.elements(); }
   const std::vector<uint16_t>& result() const { return result_.elements(); }
   const std::vector<StuckReport>& reports() const { return tasks_.reports(); }

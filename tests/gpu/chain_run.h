@@ -94,7 +94,7 @@ class ChainRun {
   void addNext(const Product& product, const TaskEvents& events);
   // After the last task: puts each lane's tasks in some order. Events are those below `events`.
   void shuffle(uint32_t events, std::mt19937& random);
-  // Of some task that signals, which then will not. Returns its event.
+  // Makes one signalling task signal nothing. Returns its event.
   uint32_t loseSignal();
 
   // Runs the kernel. `memory` is all that tasks touch. Returns what is wrong: an error of the backend, a

@@ -39,7 +39,7 @@ class HostRows {
   bool hasKeptGaps() const;
   const std::vector<std::byte>& bytes() const { return bytes_; }
 
-  // Of T, as operands of ops.
+  // Returns the elements as numbers of type T, as ops take them.
   template <class T>
   T* elements() {
     return reinterpret_cast<T*>(row(0));

@@ -60,7 +60,7 @@ class WeightGradCase {
   // or a wrong value; empty: nothing.
   std::string run(GpuBackend& backend, double timeoutSeconds);
 
-  // Of the last run.
+  // Returns the gradient of the last run.
   const std::vector<std::byte>& grad() const { return grad_.bytes(); }
 
  private:

@@ -18,7 +18,7 @@ Program chain(int ranks) {
 
 constexpr int kBatches = 2;
 
-// Of as many tokens each: only their content tells them apart.
+// All batches have the same number of tokens: only their content differs.
 LayerData dataOf(const Program& program, int batch) {
   const std::vector<int64_t> tokens(static_cast<size_t>(program.ranks()), 11);
   return makeGraphData(program, {.tokens = {.counts = tokens}, .seed = static_cast<uint32_t>(batch + 1)});

@@ -22,7 +22,7 @@ Program compileFile(const std::string& path, const CompileOptions& options) {
   return std::move(*program);
 }
 
-// Of all outputs of all ranks; checks that fusing leaves `families` families.
+// Hashes all outputs of all ranks; checks that fusing leaves `families` families.
 uint64_t bitsOf(const std::string& path, CompileOptions options, const Fuse& fuse, size_t families) {
   options.fuse = fuse;
   const Program program = compileFile(path, options);

@@ -31,7 +31,7 @@ LayerData runOf(const Program& program, const ContextOptions& options, const Lay
 // Calls body() once per instruction set of this machine, with that one forced.
 void onEveryIsa(const std::function<void()>& body);
 
-// Of every output, over all ranks. `data` is that of one run of makeGraphData().
+// Returns the error of every output, over all ranks. `data` is that of makeGraphData() after one run.
 std::vector<tools::OutputError> errorsOfGraph(const Program& program, const LayerData& data);
 
 // Checks that errors are at most 1.2e-2 or, where numbers nearly cancel, what rounding may cause in the

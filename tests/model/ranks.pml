@@ -75,7 +75,7 @@ byte allocated;  /* bytes of the allocation, by who came first */
 bit attending[N];
 bit rung[N];
 
-/* Of each process. */
+/* Each process has these. */
 bit abortMutex[N];
 bit stopWatcher[N];
 bit watcherEnded[N];

@@ -127,7 +127,8 @@ SmallModel::State SmallModel::largestWithout(int held, int other) const {
   return state;
 }
 
-// Of the tasks that can come before `held`: what needs it, or is a whole rank that it reaches.
+// Says which task can come before `held` although it needs it, or which whole rank that `held` reaches can
+// end before it; empty: none.
 std::string SmallModel::overtakenError(int held, const State& without) const {
   const Task& task = tasks_[held];
   for (int peer : task.peers)

@@ -73,7 +73,7 @@ class SmallModel {
     std::vector<std::pair<int, int>> reads, writes;  // place, use
     std::vector<int> peers;                          // other ranks that it writes to or signals
   };
-  // Of seats and tasks, for one state.
+  // This is one state: how far the seats and tasks are.
   struct State {
     std::vector<uint8_t> positions;
     std::vector<char> done;

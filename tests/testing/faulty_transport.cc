@@ -129,7 +129,7 @@ void FaultyTransport::die(const Operation& operation) {
   wake_.notify_one();
 }
 
-// Of the late operations before `before`, one that must be carried out first.
+// Returns whether one of the late operations before `before` must be carried out first.
 bool FaultyTransport::isBlocked(const Operation& operation, size_t before) const {
   if (operation.kind == Kind::kPut || plan_.overtake) return false;
   for (size_t i = 0; i < before; ++i) {

@@ -40,7 +40,7 @@ CONFIG = {
 }
 
 
-# Of configurations: changes with which the file's tensors are the layer's adapters.
+# With these changes of the configuration, the file's tensors are the layer's adapters.
 ACCEPTED = (
     *({"init_lora_weights": how} for how in (True, False, "gaussian", "eva", "orthogonal")),
     {"eva_config": {"rho": 2.0, "tau": 0.99}, "loftq_config": {}, "corda_config": None, "lora_ga_config": None},

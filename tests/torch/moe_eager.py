@@ -47,5 +47,5 @@ def route(tokens, experts, top_k, seed, among=None):
 
 
 def error(found, expected) -> float:
-    """Of the whole tensor, in the norm."""
+    """Returns the relative error of the whole tensor, in the norm."""
     return ((found.float() - expected.float()).norm() / expected.float().norm().clamp(min=1e-20)).item()

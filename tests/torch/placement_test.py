@@ -49,7 +49,7 @@ def make(spare, is_exact=False, **options):
 
 
 def batch(number, seed, is_exact=False, hot=None):
-    """Of source `number`; with `hot` every token has that expert."""
+    """Returns the batch of source `number`; with `hot` every token has that expert."""
     tokens = (37, 20, 0, 9)[(number + seed) % 4]
     made = torch.Generator().manual_seed(100 * seed + number)
     ids, weights = route(tokens, EXPERTS, TOP_K, 100 * seed + number)

@@ -75,7 +75,7 @@ def forget_together(rank, size):
 
 
 def threads():
-    """Of this process; one that has ended may be listed for a moment."""
+    """Counts the threads of this process; one that has ended may be listed for a moment."""
     counts = []
     for _ in range(20):
         counts.append(len(os.listdir("/proc/self/task")))

@@ -63,7 +63,8 @@ double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
   return bytes;
 }
 
-// Of the codes of the program's weights, by which scales are divided, and zeros: -7.5 scales.
+// Returns the average size of the codes of the program's weights, by which scales are divided; zeros are -7.5
+// scales.
 double sizeOf(const TaskProgram& program, bool isZero) {
   const bool halves = std::any_of(program.buffers.begin(), program.buffers.end(),
                                   [](const Buffer& buffer) { return buffer.type == DType::kU8; });

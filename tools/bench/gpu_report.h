@@ -9,8 +9,8 @@
 
 namespace sluice::tools {
 
-// Of bf16 without sparsity, per second: H100 SXM and H200 SXM (NVIDIA H200 Tensor Core GPU datasheet: 1,979
-// TFLOP/s with sparsity).
+// This is the peak of bf16 without sparsity, per second: H100 SXM and H200 SXM (NVIDIA H200 Tensor Core GPU
+// datasheet: 1,979 TFLOP/s with sparsity).
 inline constexpr double kGpuPeak = 989e12;
 
 struct GpuFigures {

@@ -46,7 +46,7 @@ class Experts:
 
     @property
     def file_bytes(self) -> int:
-        """Of the tensors: codes, scales, and two sizes."""
+        """Counts the bytes of the tensors: codes, scales, and two sizes."""
         numbers = 3 * self.experts * self.hidden * self.intermediate
         return numbers // 2 + numbers // self.group * 2 + 3 * self.experts * 16
 

@@ -62,8 +62,8 @@ Expected<double> bandwidth(int threads, size_t bytesOfEach, int passes, bool wri
   return static_cast<double>(bytesOfEach) * threads / best;
 }
 
-// Of `count` runs, each with another index, `passes` times: the lower quartile, because other work on the
-// machine disturbs the values above it.
+// Measures `count` runs, each with another index, `passes` times. Returns the lower quartile, because other
+// work on the machine disturbs the values above it.
 template <class Work>
 double quartileSeconds(size_t count, int passes, const Work& work) {
   std::vector<double> seconds;

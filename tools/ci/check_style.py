@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checks what the compiler does not: file length, who includes whom, words of unfinished work, format.
+"""Checks what the compiler does not: file length, who includes whom, words of unfinished work, comments that are no sentences, format.
 
 Prints each finding as path:line: message, then "N passed, N failed": one test per rule.
 """
@@ -40,6 +40,7 @@ IN_PLACE = re.compile(r"[a-z]\w*_")  # methods of tensors that change them
 NOT_WRITES = {"requires_grad_", "add_", "mul_", "zero_"}  # of gradients and counts: they raise the version themselves
 VIEWS = {"detach", "view", "view_as", "reshape", "narrow", "split", "chunk", "flatten", "unflatten", "squeeze", "unsqueeze"}
 TENSORS_OF_LAYERS = re.compile(r"target|parameter|param|weight|.*_(weight|bias|scales?|zeros?|lora_[ab])")
+NO_SENTENCE = re.compile(r'(//|#|"""|/\*) ?Of\b')
 LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -75,6 +76,13 @@ def left_undone(sources):
         for number, line in enumerate(read(path), 1):
             if LEFT_UNDONE.search(line) and not path.endswith("check_style.py"):
                 yield f"{path}:{number}: a word of unfinished work"
+
+
+def no_sentences(sources):
+    for path in sources:
+        for number, line in enumerate(read(path), 1):
+            if NO_SENTENCE.search(line):
+                yield f"{path}:{number}: a comment begins with 'Of': write a sentence"
 
 
 def stray_writes(sources):
@@ -173,6 +181,7 @@ def main():
         too_long(everything),
         forbidden_includes(code),
         left_undone(everything),
+        no_sentences(everything),
         stray_writes(tracked("ops/torch/*.py")),
         without_target(tracked("tests/*_test.cc", "tests/*_test.py")),
         misfit(),

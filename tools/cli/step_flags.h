@@ -15,7 +15,7 @@ struct StepFlags {
   std::string program, target, routing = "uniform", tokens;
   uint64_t seed = 1;
 
-  // Of the program, if no other is given.
+  // Returns the target of the program, if no other is given.
   const std::string& targetOf(const TaskProgram& of) const { return target.empty() ? of.target : target; }
 };
 

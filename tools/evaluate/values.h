@@ -54,7 +54,7 @@ void addNoise(DType type, std::vector<double>& data, std::mt19937_64& random);
 // NaN.
 class ErrorSum {
  public:
-  // Of the same shape.
+  // Both must have the same shape.
   void add(const Values& found, const Values& expected);
   double relative() const;
 

@@ -17,7 +17,8 @@
 namespace sluice::tools {
 namespace {
 
-// Of an output against CPU threads, whose own error against double precision is below it.
+// An output may differ from that of CPU threads by this much. Their own error against double precision is
+// smaller.
 constexpr double kTolerance = 1.2e-2;
 
 // A program and its inputs, which are the same in every run.

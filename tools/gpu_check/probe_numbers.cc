@@ -16,7 +16,7 @@ using gpu::Probe;
 
 constexpr float kUnwritten = -7777;
 
-// Of numbers that bf16 has exactly.
+// The number must be one that bf16 has exactly.
 uint16_t bf16(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
 float fromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 

@@ -25,7 +25,7 @@ Expected<std::string> runProbe(const NamedProbe& probe, GpuBackend& backend, con
 // Runs all probes; each result is reported as soon as it is known. Returns whether all passed.
 bool runProbes(GpuBackend& backend, const ProbeMachine& machine, const ReportResult& report);
 
-// Of products and functions; the others are with the list.
+// These probe products and functions; the others are with the list.
 Expected<std::string> probeProducts(ProbeRun& run, int columns);
 Expected<std::string> probeSubnormalProducts(ProbeRun& run);
 Expected<std::string> probeSubnormalAdditions(ProbeRun& run);

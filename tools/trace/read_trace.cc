@@ -226,7 +226,7 @@ class Reader {
     return Id{static_cast<uint32_t>(fields_.whole(object, key, 0, std::ssize(all) - 1))};
   }
 
-  // Of the cores that have a seat in the lane.
+  // Reads one of the cores that have a seat in the lane.
   int32_t coreOf(const TaskProgram& program, LaneId lane, const Json& value) {
     if (fields_.error()) return 0;
     const int64_t first = program.at(lane).firstCore, last = first + std::ssize(program.at(lane).seats) - 1;

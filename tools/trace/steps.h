@@ -53,7 +53,7 @@ Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep
 std::vector<WaitEnd> waitEndsOf(const AllSteps& steps, const std::vector<Trace>& ranks,
                                 const StepSpans& spans);
 
-// Of all steps. Errors: those of forSteps().
+// Finds the ends of the waits of all steps. Errors: those of forSteps().
 Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks);
 
 // A trace file of all ranks, with an arrow to each wait from the task that ended it, if these can be found.

@@ -41,7 +41,7 @@ int32_t rowsBefore(int64_t total, int64_t source, int64_t sources) {
   return static_cast<int32_t>(total * source / sources);
 }
 
-// Of the rank's experts, by peer: equal parts from all that hold different tokens.
+// Returns the rows of the rank's experts, by peer: equal parts from all that hold different tokens.
 std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const Mesh& mesh) {
   std::vector<int32_t> counts;
   for (int32_t peer = 0; peer < mesh.peers(); ++peer)

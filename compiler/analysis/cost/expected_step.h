@@ -18,7 +18,8 @@ struct ExpectedStep {
   RoutingTables tables;  // of that rank, as far as simulateOneForAll() needs them
 };
 
-// Of `experts` of the rank's experts, at least 1, and their share of the tokens, with own rows first or last.
+// Returns the step of `experts` of the rank's experts, at least 1, with their share of the tokens. Own rows
+// come first, or last if `ownLast`.
 ExpectedStep expectStep(const CostProblem& problem, const ExpectedRows& rows, int32_t experts,
                         bool ownLast = false);
 

@@ -35,7 +35,8 @@ Map mapFrom(Machine& m, const TensorMap* map) {
   return result;
 }
 
-// Of a copy: what lies in memory of the device, not among the arguments of the kernel, needs a fence.
+// Reads the map of a copy: a map in memory of the device, not among the arguments of the kernel, needs a
+// fence.
 Map fencedMapFrom(Machine& m, const TensorMap* map) {
   if (m.regionOf(map) != nullptr && !m.block().fencedMaps.contains(map))
     m.fail("copies by a TensorMap in memory without fenceMap()");

@@ -30,8 +30,8 @@ std::string run(const Launch& launch, const std::function<void()>& kernel);
 // Global memory of the next run: kernels may access nothing else. It may be only mapped.
 void registerGlobal(const void* data, size_t bytes);
 
-// Of a matrix of bf16 or fp32 (2 or 4 bytes per element) [outers, rows, columns] with pitches in bytes, which
-// are multiples of 16, as is `data`. A row of a box has 128 bytes, a box at most 256 rows.
+// Returns the map of a matrix of bf16 or fp32 (2 or 4 bytes per element) [outers, rows, columns]. Its pitches
+// in bytes are multiples of 16, as is `data`. A row of a box has 128 bytes, a box at most 256 rows.
 TensorMap mapOf(const void* data, int elementBytes, int columns, int rows, int outers, int64_t rowPitch,
                 int64_t outerPitch, int boxColumns, int boxRows);
 TensorMap mapOf(const MappedMatrix& matrix);

@@ -117,7 +117,7 @@ std::string Machine::run(const std::function<void()>& kernel) {
   return problem;
 }
 
-// Of a thread whose kernel has returned.
+// It is called for a thread whose kernel has returned.
 void Machine::endThread(const Thread& thread) {
   const Quiet quiet;
   for (const auto& group : thread.storeGroups)

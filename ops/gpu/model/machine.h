@@ -181,7 +181,7 @@ class Machine {
   Machine(const Launch& launch, std::vector<Region> regions);
   std::string run(const std::function<void()>& kernel);
 
-  // Of the thread whose fiber runs.
+  // This is the thread whose fiber runs.
   Thread& self() { return *threads[static_cast<size_t>(running)]; }
   Block& block() { return *blocks[static_cast<size_t>(self().block)]; }
 
@@ -191,7 +191,7 @@ class Machine {
   void wait(std::string_view what, const Condition& ready, int64_t wakeAt = kNever);
   // Comes to a meeting of `expected` threads. Returns its generation.
   uint64_t meet(Meeting& meeting, int expected, std::string_view what, bool isOrdered);
-  // Of the warp: all lanes must call it.
+  // This is a meeting of the warp: all lanes must call it.
   uint64_t align(std::string_view what, bool isOrdered = false);
   // Fails if the lanes of the warp may be apart, where hardware must find them together.
   void checkTogether(std::string_view what);
@@ -260,11 +260,11 @@ class Machine {
   uint64_t turns_ = 0;
 };
 
-// Of the run under way.
+// Returns the machine of the run under way.
 Machine& machine();
 
 std::string nameOf(const Block& block, const Barrier* barrier);
-// Of a barrier that was made and fenced.
+// Returns the state of a barrier, which must have been made and fenced.
 BarrierState& stateOf(Machine& m, const Barrier* barrier);
 // Bytes that a copy has brought, or the end of what a thread held the phase for.
 void landBytes(BarrierState& state, int64_t bytes);

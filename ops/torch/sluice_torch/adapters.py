@@ -156,7 +156,7 @@ class _Adapters:
         self.checkpoint = Checkpoint(self.path / MODEL)
 
     def config_of(self, prefix: str) -> lora.LoRAConfig:
-        """Of the modules that have adapters below `prefix`; all of them must agree."""
+        """Returns the configuration of the modules that have adapters below `prefix`; all of them must agree."""
         targets, found = {}, None
         for expert, name, _ in sorted(self._below(prefix)):
             module = f"{prefix}.{expert}.{name}"

@@ -7,7 +7,7 @@ from .encodings import BLOCK
 from .stored import SQUARE, Stored
 from .writes import write
 
-# Of magnitudes, or ranges with zeros: a block below it has equal codes.
+# A block has equal codes if its largest magnitude, or with zeros its range, is below this.
 _LEAST = 2.0**-119
 # Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
 GROUPS = (0, 32, 64, 128)

@@ -131,7 +131,7 @@ class _Style(BaseExpertParallel):
             setattr(module, own, torch.nn.Parameter(part.clone(), requires_grad=requires_grad))
 
     def _token_dispatch(self, module: torch.nn.Module, inputs: tuple, device_mesh) -> tuple:
-        """Of (rows [R, H] sorted by expert, counts [E], scores [R] or None): those of this rank's experts, by expert. Collective."""
+        """Exchanges rows [R, H] sorted by expert, counts [E], scores [R] or None for those of the rank's experts, by expert. Collective."""
         ep_group, tp_group = self._groups(device_mesh)
         rows, counts, *more = inputs
         scores = more[0] if more else None
@@ -220,8 +220,8 @@ class _SumOfGradients(torch.autograd.Function):
 
 
 def _generate_permute_indices(tokens_per_expert_group: torch.Tensor, experts_per_rank: int, num_ranks: int):
-    """Of counts [num_ranks * experts_per_rank] of rows that lie by source rank, then by expert: permuted_indices int64, the row that
-    comes at each place by expert, then by rank; and the rows of each expert."""
+    """Orders rows that lie by source rank, then by expert, as counts [num_ranks * experts_per_rank] say. Returns permuted_indices
+    int64, the row that comes at each place by expert, then by rank; and the rows of each expert."""
     counts = tokens_per_expert_group.view(num_ranks, experts_per_rank)
     first = (tokens_per_expert_group.cumsum(0) - tokens_per_expert_group).view(num_ranks, experts_per_rank)
     lengths, begins = counts.t().reshape(-1).long(), first.t().reshape(-1).long()

@@ -312,7 +312,7 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         return y.to(x.dtype).view(x.shape)
 
     def _arguments(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple:
-        """Of a step: its shape and fp8_group, operands, weights and main_grads, the needed gradients, and amaxes of weights."""
+        """Returns a step's shape and fp8_group, operands, weights and main_grads, the needed gradients, and amaxes of weights."""
         shape, fp8_group = self._rounding(shape)
         operands = operands_of(shape, x, expert_ids, expert_weights, self.device)
         weights, grads = self._weights(), []

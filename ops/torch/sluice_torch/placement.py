@@ -89,7 +89,7 @@ class Mover:
             self.peers = members if len(members) == shape.ep else members[group.shard :: shape.tp]
 
     def row(self, place: int) -> int:
-        """Of a place of this rank, in its tensors."""
+        """Returns where a place of this rank is in the rank's tensors [E, ...]."""
         return place - self.places.ranges[self.here].start
 
     def _send(self, tensor: torch.Tensor, to: int, tag: int):

@@ -247,7 +247,7 @@ class Step:
 
 
 def _fingerprint(tensor: torch.Tensor) -> tuple:
-    """Of the shape and content of a contiguous bfloat16 or integer tensor."""
+    """Returns a fingerprint of the shape and content of a contiguous bfloat16 or integer tensor."""
     flat = tensor.detach().reshape(-1)
     if flat.dtype != torch.bfloat16:
         return *tensor.shape, int((flat * torch.arange(1, len(flat) + 1)).sum())

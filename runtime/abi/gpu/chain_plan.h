@@ -51,8 +51,8 @@ enum class Stuck : uint32_t {
   kStage = 3,   // math did not release a stage
 };
 
-// Of a role that waited too long, before a task. Only kEvent has an event, its count and what the task needs.
-// After the last task of a block, `task` is kNoTask and `core` its first.
+// A role that waited too long before a task reports this. Only kEvent has an event, its count and what the
+// task needs. After the last task of a block, `task` is kNoTask and `core` its first.
 struct StuckReport {
   Stuck stuck;
   uint32_t core, lane, task, event;
@@ -79,7 +79,7 @@ struct Chain {
   uint64_t limit;        // ns
 };
 
-// Of one launch: a rank, or several as partitions of it.
+// A launch runs one rank, or several as partitions of it.
 inline constexpr int kMaxPartitions = 8;
 struct Launch {
   Chain chains[kMaxPartitions];

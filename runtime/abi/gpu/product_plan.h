@@ -56,9 +56,9 @@ struct Product {
   const uint16_t* bias = nullptr;
   ActivationKind activation = ActivationKind::kSwiglu;
   float limit = 0;  // of an activation that has one
-  // Of kActivationGrad, by absolute row; null: none. The weight multiplies the gradient of act where that
-  // goes on to gate_up, and weightedAct. Its gradient is the sum over all columns of act of act's
-  // gradient times act. Of products of one row's tiles, which are in one lane, all but the first add to it.
+  // kActivationGrad has these, by absolute row; null: none. The weight multiplies the gradient of act where
+  // that goes on to gate_up, and weightedAct. Its gradient is the sum over all columns of act of act's
+  // gradient times act. Products of one row's tiles are in one lane, and all but the first add to it.
   const float* rowWeight = nullptr;
   float* rowWeightGrad = nullptr;
   bool addsRowWeightGrad = false;

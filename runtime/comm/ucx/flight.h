@@ -23,7 +23,7 @@ struct FlightHeader {
   uint32_t reserved = 0;
 };
 
-// Of the puts and messages of one flight, together.
+// The puts and messages of one flight have at most this many bytes together.
 inline constexpr size_t kMaxFlightBytes = size_t{1} << 20;
 // As the handle of a put: the text of an abort.
 inline constexpr uint32_t kText = UINT32_MAX;

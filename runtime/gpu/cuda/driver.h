@@ -32,7 +32,7 @@ Failure describe(int device, DeviceInfo* info);
 Failure choose(int device);
 Failure allocate(void** data, size_t bytes);
 void release(void* data);
-// Of the host, but tasks reach it, too.
+// Allocates memory of the host that tasks can access, too.
 Failure allocateShared(void** data, size_t bytes);
 void releaseShared(void* data);
 // Whether tasks on that device can access memory at this address.

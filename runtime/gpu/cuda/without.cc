@@ -1,4 +1,4 @@
-// Of a build without CUDA.
+// This is what a build without CUDA has instead.
 #include "runtime/gpu/cuda/without.h"
 
 #include "runtime/abi/gpu/chain_launch.h"

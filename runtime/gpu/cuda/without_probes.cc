@@ -1,4 +1,4 @@
-// Of a build without CUDA.
+// This is what a build without CUDA has instead.
 #include "runtime/abi/gpu/probe_launch.h"
 #include "runtime/gpu/cuda/without.h"
 

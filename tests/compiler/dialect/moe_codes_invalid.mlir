@@ -16,7 +16,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
 
 // -----
 
-// Of a transposed weight, too; of tokens there is one.
+// The column scale may belong to a transposed weight, too; tokens have a single one.
 moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
   moe.entry @e {
     %ids = moe.input "ids" : !moe.tensor<T x 2 x i32>

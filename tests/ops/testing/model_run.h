@@ -62,7 +62,7 @@ class PlacedMatrix {
   PlacedMatrix(ModelRun& run, const Operand& matrix, int32_t rows, int32_t columns);
 
   uint16_t add(int boxRows);
-  // Of a result, after the run.
+  // Copies a result back after the run.
   void copyBack(const Result& to) const;
 
  private:

@@ -49,7 +49,7 @@ class Builder : ProgramBuilder {
   BufferId caller(const char* name, DType type, std::vector<Dim> shape, Role role) {
     return buffer(name, type, std::move(shape), role);
   }
-  // Of the runtime, in a region of its own.
+  // Adds a buffer of the runtime, in a region of its own.
   BufferId temp(const char* name, Dim first, int64_t columns) {
     return own(name, DType::kBF16, {first, fixedDim(columns)}, Role::kTemp);
   }

@@ -18,7 +18,7 @@ inline int proofRounds() {
   return text ? std::max(1, std::atoi(text)) : 1;
 }
 
-// Of `count` in the suite.
+// `count` is the number in the suite; more rounds raise it, and a sanitizer lowers it.
 inline int proofShare(int count) { return count * proofRounds() / (kSanitized ? 8 : 1); }
 
 }  // namespace sluice

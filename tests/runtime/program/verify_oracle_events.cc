@@ -11,7 +11,8 @@ int tokenSlots(const TaskProgram& program, const OracleRank& rank) {
   return 0;
 }
 
-// Of a piece, which belongs to a slot, a group and an expert of the rank that received it.
+// Returns the index of a piece in `event`. The piece belongs to a slot, a group and an expert of the rank
+// that received it.
 int pieceIndex(const OraclePiece& piece, const EventArray& event) {
   if (event.space == EventSpace::kGroups) return piece.group;
   return event.space == EventSpace::kRows ? piece.slot : piece.expert;

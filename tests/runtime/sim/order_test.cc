@@ -124,7 +124,7 @@ void checkAllOnce(const Step& step, const Trace& trace) {
   CHECK(ran == expected);
 }
 
-// Of every event word of every rank: the ends of the tasks that add to it, and how much.
+// It holds, for every event word of every rank, when the tasks that add to it end, and how much they add.
 using Deliveries = std::map<std::pair<int, size_t>, std::multimap<int64_t, uint64_t>>;
 
 void addDeliveries(const Step& step, const Trace& trace, Deliveries& deliveries) {

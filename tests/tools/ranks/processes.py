@@ -67,7 +67,7 @@ def by_torchrun(run, rank, size):
 
 
 def processor_seconds(pid):
-    """Of the process so far, or None where it has ended."""
+    """Returns the processor time of the process so far, or None where it has ended."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()

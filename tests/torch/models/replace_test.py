@@ -24,7 +24,7 @@ def tokens():
 
 
 def bytes_of(model):
-    """Of all memory that parameters and buffers lie in, once each."""
+    """Counts the bytes of all memory that parameters and buffers lie in, each once."""
     tensors = [*model.parameters(), *model.buffers()]
     return sum({tensor.storage().data_ptr(): tensor.storage().nbytes() for tensor in tensors}.values())
 

@@ -46,7 +46,7 @@ struct Layer {
   }
 };
 
-// Of the forward layer, only the activation takes time: a second for each row.
+// With activationRates(), only the activation of the forward layer takes time: a second for each row.
 Layer forward(int ranks, int experts, int tokens, int cores) {
   MoeShape shape{.ranks = ranks, .experts = experts, .topK = 1, .maxTokens = tokens, .cores = cores};
   shape.forwardOnly = true;
