@@ -12,18 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_TENSORS 16
-#define MOST_DIMS 4
+#define MAX_TENSORS 16
+#define MAX_DIMS 4
 
 typedef struct {
   const char* name;
   sluice_type type;
-  int64_t dims[MOST_DIMS];
+  int64_t dims[MAX_DIMS];
   int64_t elements;
   void* data;
 } tensor;
 
-static tensor tensors[MOST_TENSORS];
+static tensor tensors[MAX_TENSORS];
 static uint32_t tensor_count;
 
 /* Every call that can fail returns a status, and says why in words. */
@@ -65,12 +65,12 @@ static double at(const tensor* t, int64_t i) {
 
 /* The program says what it needs: memory for each tensor, of its type and its shape for so many tokens. */
 static void make_tensors(const sluice_program* program, int64_t tokens, const sluice_program_info* info) {
-  if (info->tensor_count > MOST_TENSORS) exit(1);
+  if (info->tensor_count > MAX_TENSORS) exit(1);
   for (tensor_count = 0; tensor_count < info->tensor_count; ++tensor_count) {
     tensor* t = &tensors[tensor_count];
     sluice_tensor_info about = {.size = sizeof about};
     check(sluice_program_get_tensor(program, tensor_count, &about));
-    check(sluice_program_tensor_dims(program, tensor_count, 0, tokens, 0, t->dims, MOST_DIMS));
+    check(sluice_program_tensor_dims(program, tensor_count, 0, tokens, 0, t->dims, MAX_DIMS));
     t->name = about.name;
     t->type = about.type;
     t->elements = 1;

@@ -13,11 +13,11 @@
 namespace sluice {
 namespace {
 
-constexpr int32_t kMostCores = 4096;
+constexpr int32_t kMaxCores = 4096;
 
 bool parseNumber(std::string_view text, int32_t least, int32_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= least && value <= kMostCores;
+  return error == std::errc() && end == text.data() + text.size() && value >= least && value <= kMaxCores;
 }
 
 // One of cube=N, vector=N, communication=N.
@@ -66,9 +66,9 @@ Status checkSeparate(const Target& target, const CompileOptions& options) {
                     target.name, options.cores)};
   for (const auto& [name, value] :
        {std::pair("cube", target.cubeCores), std::pair("vector", target.vectorCores)})
-    if (value < 1 || value > kMostCores)
+    if (value < 1 || value > kMaxCores)
       return Error{
-          fmt::format("error: the number of {} cores is {}, expected 1 to {}", name, value, kMostCores)};
+          fmt::format("error: the number of {} cores is {}, expected 1 to {}", name, value, kMaxCores)};
   if (target.communicationCores < 0 || target.communicationCores >= target.vectorCores)
     return Error{fmt::format("error: {} of {} vector cores are reserved for communication, expected 0 to {}",
                              target.communicationCores, target.vectorCores, target.vectorCores - 1)};
@@ -99,7 +99,7 @@ std::string parseCores(const std::string& text, CompileOptions& options) {
   if (fits) return {};
   return fmt::format(
       "--cores {}: expected a number from 1 to {}, or cube=N,vector=N,communication=N or some of these", text,
-      kMostCores);
+      kMaxCores);
 }
 
 std::string coresText(const SeparateCores& cores) {

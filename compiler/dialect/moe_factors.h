@@ -70,8 +70,8 @@ template <class Op>
 mlir::LogicalResult checkLength(Op op) {
   const auto weight = mlir::cast<MoeTensorType>(op.getWeight().getType());
   const int64_t sum = weight.getShape().take_back(2)[op.getTranspose() ? 1 : 0];
-  if (codesIn(weight.getElementType()) != 1 || sum <= kMostCodes) return mlir::success();
-  return nodeError(op) << " adds " << sum << " products of codes, expected at most " << kMostCodes;
+  if (codesIn(weight.getElementType()) != 1 || sum <= kMaxCodes) return mlir::success();
+  return nodeError(op) << " adds " << sum << " products of codes, expected at most " << kMaxCodes;
 }
 
 // The scales of a product's factors. Exact sums of products of codes need one scale per column of the

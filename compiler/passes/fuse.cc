@@ -141,8 +141,8 @@ class EntryFuser {
 
   // "up_proj_swiglu"; with a number if that is taken.
   mlir::StringAttr nameOf(moe::NodeOp a, moe::NodeOp b) {
-    constexpr size_t kMostOfBoth = 56;  // leaves room for the number in what a name may have
-    const std::string both = (a.getNode() + "_" + b.getNode()).str().substr(0, kMostOfBoth);
+    constexpr size_t kMaxOfBoth = 56;  // leaves room for the number in what a name may have
+    const std::string both = (a.getNode() + "_" + b.getNode()).str().substr(0, kMaxOfBoth);
     return builder_.getStringAttr(moe::takeName(names_, both));
   }
 

@@ -74,7 +74,7 @@ std::string printExplanationJson(const TaskProgram& program, const Explanation& 
   json["balanced_step"] = {{"T", program.maxTokens},
                            {"R", balancedExtent(program, Extent::kRows)},
                            {"P", balancedExtent(program, Extent::kPairs)}};
-  if (program.expertsDiffer()) json["balanced_step"]["E"] = program.mostExperts();
+  if (program.expertsDiffer()) json["balanced_step"]["E"] = program.maxExperts();
   json["decisions"] = Json::array();
   for (const Decision& decision : explanation.decisions)
     json["decisions"].push_back(Json{{"what", decision.what}, {"why", decision.why}});

@@ -12,14 +12,14 @@ int64_t ceilDivide(int64_t length, int64_t part) { return (length + part - 1) / 
 int64_t rowSlots(const TaskProgram& program, SpaceKind kind) {
   const Space* space = findSpace(program, kind);
   const int64_t slotRows = space != nullptr ? space->slotSize : 1;
-  const int64_t rows = balancedExtent(program, Extent::kRows), experts = program.mostExperts();
+  const int64_t rows = balancedExtent(program, Extent::kRows), experts = program.maxExperts();
   return experts * ceilDivide(ceilDivide(rows, experts), slotRows);
 }
 
 int64_t liveSlots(const TaskProgram& program, const Space& space) {
   if (isRemote(space.kind)) return rowSlots(program, SpaceKind::kRows) * program.mesh.sources();
   if (space.kind == SpaceKind::kOnce) return 1;
-  if (space.kind == SpaceKind::kExperts) return program.mostExperts();
+  if (space.kind == SpaceKind::kExperts) return program.maxExperts();
   if (space.kind == SpaceKind::kTokens) return ceilDivide(program.maxTokens, space.slotSize);
   return rowSlots(program, space.kind);
 }

@@ -40,7 +40,7 @@ std::string balancedStepText(const TaskProgram& program) {
                 pairs = balancedExtent(program, Extent::kPairs);
   std::string text = fmt::format("T = {}, R = {}P = {}", program.maxTokens,
                                  rows == pairs ? "" : fmt::format("{}, ", rows), pairs);
-  if (program.expertsDiffer()) text += fmt::format(", E = {}", program.mostExperts());
+  if (program.expertsDiffer()) text += fmt::format(", E = {}", program.maxExperts());
   return text;
 }
 

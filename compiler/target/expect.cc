@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr uintmax_t kMaxPredictionBytes = 4 << 20;
-constexpr double kMostExponent = 10;
-constexpr double kMostShare = 1e15;
+constexpr double kMaxExponent = 10;
+constexpr double kMaxShare = 1e15;
 
 Expected<Expectation> readZipf(const std::string& text, std::string_view exponent) {
   Expectation expectation;
@@ -27,9 +27,9 @@ Expected<Expectation> readZipf(const std::string& text, std::string_view exponen
   const char* const end = exponent.data() + exponent.size();
   const auto [rest, error] = std::from_chars(exponent.data(), end, expectation.exponent);
   if (error != std::errc() || rest != end || !(expectation.exponent >= 0) ||
-      expectation.exponent > kMostExponent)
+      expectation.exponent > kMaxExponent)
     return Error{fmt::format("error: '{}' is not zipf:EXPONENT with a number from 0 to {}", oneLine(text),
-                             static_cast<int>(kMostExponent))};
+                             static_cast<int>(kMaxExponent))};
   return expectation;
 }
 
@@ -49,9 +49,9 @@ Expected<Expectation> readShares(const std::string& path) {
   double sum = 0;
   for (const Json& share : root) {
     const double value = share.is_number() ? share.get<double>() : -1;
-    if (!(value >= 0 && value <= kMostShare))
+    if (!(value >= 0 && value <= kMaxShare))
       return Error{fmt::format("{}: error: the share of expert {} is not a number from 0 to {:g}", path,
-                               expectation.shares.size(), kMostShare)};
+                               expectation.shares.size(), kMaxShare)};
     expectation.shares.push_back(value);
     sum += value;
   }

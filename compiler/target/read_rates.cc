@@ -8,18 +8,18 @@ namespace {
 using Json = Figures::Json;
 
 // Wide enough for any device, narrow enough that quotients of two figures are finite.
-constexpr double kLeastRate = 1e3, kMostRate = 1e18;  // per second
-constexpr double kMostHalf = 1e6;                     // rows, columns, elements
-constexpr double kMostBytes = 1e15;
-constexpr double kMostSeconds = 1;
+constexpr double kLeastRate = 1e3, kMaxRate = 1e18;  // per second
+constexpr double kMaxHalf = 1e6;                     // rows, columns, elements
+constexpr double kMaxBytes = 1e15;
+constexpr double kMaxSeconds = 1;
 
 ProductRate product(Figures& figures, const Json& matrix, const char* name) {
   ProductRate rate;
   figures.reals(Figures::member(matrix, name), fmt::format("matrix.{}", name),
-                {{"flops", kLeastRate, kMostRate, rate.flops},
-                 {"half_rows", 0, kMostHalf, rate.halfRows},
-                 {"half_columns", 0, kMostHalf, rate.halfColumns},
-                 {"half_sum", 0, kMostHalf, rate.halfSum}});
+                {{"flops", kLeastRate, kMaxRate, rate.flops},
+                 {"half_rows", 0, kMaxHalf, rate.halfRows},
+                 {"half_columns", 0, kMaxHalf, rate.halfColumns},
+                 {"half_sum", 0, kMaxHalf, rate.halfSum}});
   return rate;
 }
 
@@ -28,8 +28,8 @@ void readMatrix(Figures& figures, MatrixRates& matrix) {
   figures.reals(value, "matrix",
                 {{"row_unit", 1, 4096, matrix.rowUnit},
                  {"column_unit", 1, 4096, matrix.columnUnit},
-                 {"row_block", 0, kMostHalf, matrix.rowBlock},
-                 {"sum_block", 0, kMostHalf, matrix.sumBlock}},
+                 {"row_block", 0, kMaxHalf, matrix.rowBlock},
+                 {"sum_block", 0, kMaxHalf, matrix.sumBlock}},
                 {"gmm", "gmm_transposed", "weight_grad"});
   matrix.gmm = product(figures, value, "gmm");
   matrix.gmmTransposed = product(figures, value, "gmm_transposed");
@@ -48,28 +48,28 @@ std::optional<Rates> readRates(Figures& figures) {
   readMatrix(figures, rates.matrix);
   VectorRates& vector = rates.vector;
   figures.reals(figures.value("vector"), "vector",
-                {{"activation", kLeastRate, kMostRate, vector.activation},
-                 {"activation_grad", kLeastRate, kMostRate, vector.activationGrad},
-                 {"sum", kLeastRate, kMostRate, vector.sum},
-                 {"copy", kLeastRate, kMostRate, vector.copy},
-                 {"round", kLeastRate, kMostRate, vector.round}});
+                {{"activation", kLeastRate, kMaxRate, vector.activation},
+                 {"activation_grad", kLeastRate, kMaxRate, vector.activationGrad},
+                 {"sum", kLeastRate, kMaxRate, vector.sum},
+                 {"copy", kLeastRate, kMaxRate, vector.copy},
+                 {"round", kLeastRate, kMaxRate, vector.round}});
   MemoryRates& memory = rates.memory;
   figures.reals(figures.value("memory"), "memory",
-                {{"core_read", kLeastRate, kMostRate, memory.coreRead},
-                 {"core_write", kLeastRate, kMostRate, memory.coreWrite},
-                 {"shared_read", kLeastRate, kMostRate, memory.sharedRead},
-                 {"shared_write", kLeastRate, kMostRate, memory.sharedWrite},
-                 {"half_run", 0, kMostHalf, memory.halfRun},
+                {{"core_read", kLeastRate, kMaxRate, memory.coreRead},
+                 {"core_write", kLeastRate, kMaxRate, memory.coreWrite},
+                 {"shared_read", kLeastRate, kMaxRate, memory.sharedRead},
+                 {"shared_write", kLeastRate, kMaxRate, memory.sharedWrite},
+                 {"half_run", 0, kMaxHalf, memory.halfRun},
                  {"overlap", 0, 1, memory.overlap},
                  {"write_overlap", 0, 1, memory.writeOverlap}});
   figures.reals(figures.value("caches"), "caches",
-                {{"core", 1, kMostBytes, rates.caches.core},
-                 {"core_spill", kLeastRate, kMostRate, rates.caches.coreSpill},
-                 {"shared", 0, kMostBytes, rates.caches.shared}});
+                {{"core", 1, kMaxBytes, rates.caches.core},
+                 {"core_spill", kLeastRate, kMaxRate, rates.caches.coreSpill},
+                 {"shared", 0, kMaxBytes, rates.caches.shared}});
   figures.reals(figures.value("link"), "link",
-                {{"bandwidth", kLeastRate, kMostRate, rates.link.bandwidth},
-                 {"latency", 0, kMostSeconds, rates.link.latency}});
-  figures.real(figures.value("task"), "task", 0, kMostSeconds, rates.task);
+                {{"bandwidth", kLeastRate, kMaxRate, rates.link.bandwidth},
+                 {"latency", 0, kMaxSeconds, rates.link.latency}});
+  figures.real(figures.value("task"), "task", 0, kMaxSeconds, rates.task);
   return rates;
 }
 

@@ -72,7 +72,7 @@ inline void decodeNormal(const uint8_t* __restrict codes, const uint16_t* __rest
 inline void decodeScaled(const uint8_t* __restrict codes, int64_t ld, int32_t rows, int32_t columns,
                          BFloat16* __restrict to, int64_t ldTo) {
   constexpr uint16_t kOffset = (127 - 7) << 7;  // the biases of both exponents differ by so much
-  uint16_t offset[kMostDown];
+  uint16_t offset[kMaxDown];
   for (uint16_t& each : offset) each = kOffset;
   for (int32_t i = 0; i < rows; ++i, codes += ld, to += ldTo)
     if (!hasDifficult(codes, columns))
@@ -97,10 +97,10 @@ inline void decodeAlong(const uint8_t* __restrict codes, const BFloat16* __restr
   }
 }
 
-// One block of each of at most kMostDown columns: `length` rows from `row` on, of `rows` in all.
+// One block of each of at most kMaxDown columns: `length` rows from `row` on, of `rows` in all.
 inline void decodeDown(const uint8_t* codes, int64_t ld, const CodeScales& scales, int32_t row, int32_t rows,
                        int32_t column, int32_t length, int32_t columns, BFloat16* to, int64_t ldTo) {
-  uint16_t power[kMostDown], offset[kMostDown];
+  uint16_t power[kMaxDown], offset[kMaxDown];
   bool areFinite = true;
   forScales(scales, row, rows, column, columns, [&](int32_t j, BFloat16 scale) {
     power[j] = scale.bits;

@@ -37,7 +37,7 @@ void decodeEach(const Code* __restrict codes, int32_t count, const float* __rest
     for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scales[j] + zeros[j]);
 }
 
-constexpr int32_t kMostDecoded = 64;
+constexpr int32_t kMaxDecoded = 64;
 
 // Numbers of a row of which each has its own scale, from `at` on.
 template <class Code>
@@ -47,7 +47,7 @@ void decodeOwn(const Code* codes, int32_t count, const BlockScales& scales, int6
 inline void decodeOwn(const Nibbles* codes, int32_t count, const BlockScales& scales, int64_t at,
                       BFloat16* to) {
   if (scales.codes != nullptr) return decodeFloats(codes, count, scales.type, scales.codes + at, to);
-  int8_t expanded[kMostDecoded];
+  int8_t expanded[kMaxDecoded];
   const float* const zeros = scales.zero == nullptr ? nullptr : scales.zero + at;
   expand(codes, count, zeros == nullptr ? kHalf : 0, expanded);
   decodeEach(expanded, count, scales.data + at, zeros, to);
@@ -71,7 +71,7 @@ inline void decodeShared(const Nibbles* codes, int32_t first, int32_t count, con
 }
 
 // to[i, j] = the number at `first` + (i, j) of the operand, whose codes from there on are `codes`; at most
-// kMostDecoded columns.
+// kMaxDecoded columns.
 template <class B>
 void decode(const B* codes, int64_t ld, const BlockScales& scales, Place first, int32_t rows, int32_t columns,
             BFloat16* to, int64_t ldTo) {

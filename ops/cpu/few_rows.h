@@ -168,7 +168,7 @@ bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void*
   if (m <= 0 || n <= 0) return true;
   if (m > kFewRows || source.readyB(0, 0) != nullptr) return false;
   if constexpr (requires { typename Unit::Square; })
-    if (source.liesTransposed() && m <= Unit::Square::kMostRows) {
+    if (source.liesTransposed() && m <= Unit::Square::kMaxRows) {
       productAlongColumns<typename Unit::Square>(source, m, n, k, Unit::kNr, static_cast<float*>(scratch));
       return true;
     }

@@ -176,13 +176,13 @@ template <class Unit, class Pack, class B>
 struct DecodedSource : GmmSource<Unit, Pack, BFloat16, B> {
   using Panel = PanelElement<Unit>;
   static const Panel* readyB(int32_t, int32_t) { return nullptr; }
-  // to[j][i] = element k0 + i of column col + j of a transposed b; at most kMostDecoded elements.
+  // to[j][i] = element k0 + i of column col + j of a transposed b; at most kMaxDecoded elements.
   void decodeColumns(int32_t col, int32_t cols, int32_t k0, int32_t length, BFloat16* to,
                      int64_t ldTo) const {
     decode(this->sourceB(col, k0), this->args.b.ld, this->args.scaleB, Place{col, k0}, cols, length, to,
            ldTo);
   }
-  // to[i][j] = element k0 + i of column col + j of a b that is not transposed; at most kMostDecoded columns.
+  // to[i][j] = element k0 + i of column col + j of a b that is not transposed; at most kMaxDecoded columns.
   void decodeRows(int32_t k0, int32_t length, int32_t col, int32_t cols, BFloat16* to, int64_t ldTo) const {
     decode(this->sourceB(col, k0), this->args.b.ld, this->args.scaleB, Place{k0, col}, length, cols, to,
            ldTo);

@@ -30,7 +30,7 @@ struct Stretches {
   int32_t perNumber = 1;  // numbers of fp32 per column and stretch: 2 with zeros
 
   Stretches(int32_t ofGroup, bool hasZeros)
-      : group(ofGroup), length(smaller(ofGroup, kMostStretch)), perNumber(hasZeros ? 2 : 1) {}
+      : group(ofGroup), length(smaller(ofGroup, kMaxStretch)), perNumber(hasZeros ? 2 : 1) {}
   int32_t count(int32_t k) const { return k > 0 ? (k - 1) / length + 1 : 0; }
 };
 
@@ -55,15 +55,15 @@ struct UnitGroups {
   static constexpr int32_t kMc = Codes::kMc;
   static constexpr bool kMultipliesGroups =
       requires(Ahead& ahead) { Codes::multiplyGroups(GroupsPart(), 0, true, nullptr, ahead); };
-  static constexpr int32_t kKPart = kMultipliesGroups ? Codes::kSumsAt : kMostStretch;
-  static constexpr int32_t kKc = sizeof(Element) == 1 ? 4 * kMostStretch : kKPart;
+  static constexpr int32_t kKPart = kMultipliesGroups ? Codes::kSumsAt : kMaxStretch;
+  static constexpr int32_t kKc = sizeof(Element) == 1 ? 4 * kMaxStretch : kKPart;
   static constexpr int32_t kAStride = Codes::kAStride;
   static constexpr int32_t kKUnit = 32;  // the smallest group
   static constexpr int32_t kFetchEvery = smaller(32, Codes::kFetchEvery);
-  static constexpr int32_t kMostStretches = kKPart / 32;
+  static constexpr int32_t kMaxStretches = kKPart / 32;
   // each stretch is padded to 64 at most, and packers write squares of 64
-  static constexpr int64_t kPanelElements = int64_t{kMostStretches + 1} * 64 * kNr;
-  static constexpr int64_t kScalesBytes = int64_t{kMostStretches} * 2 * kNr * 4;
+  static constexpr int64_t kPanelElements = int64_t{kMaxStretches + 1} * 64 * kNr;
+  static constexpr int64_t kScalesBytes = int64_t{kMaxStretches} * 2 * kNr * 4;
   static constexpr int64_t kPanelBytes = kPanelElements * sizeof(PanelElement) + kScalesBytes;
   static constexpr bool kMultipliesPacked = kMultipliesGroups || requires { typename Codes::Packed; };
 
@@ -77,7 +77,7 @@ struct UnitGroups {
 
   bool streams(int32_t groups) const {
     if constexpr (requires { codes_.streams(groups); })
-      return stretches_.length > kMostStretch / 2 && codes_.streams(groups);
+      return stretches_.length > kMaxStretch / 2 && codes_.streams(groups);
     else
       return false;
   }

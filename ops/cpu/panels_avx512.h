@@ -72,14 +72,14 @@ struct PanelsAvx512 : Dot {
   static int32_t rowsInPlace(int32_t cols)
     requires kMultipliesBf16
   {
-    return cols <= kMostForTwice && !addsInHalves() ? 2 * kMr : kMr;
+    return cols <= kMaxForTwice && !addsInHalves() ? 2 * kMr : kMr;
   }
   // Three quarters of a vector are two additions of half a vector.
   static int32_t columnsInPlace(int32_t cols)
     requires kMultipliesBf16
   {
     if (addsInHalves()) return cols;
-    if (cols <= kMostForTwice) return cols <= 16 ? 16 : kMostForTwice;
+    if (cols <= kMaxForTwice) return cols <= 16 ? 16 : kMaxForTwice;
     return (cols - 1) / 4 % 4 == 2 ? cols + 4 : cols;
   }
 
@@ -110,7 +110,7 @@ struct PanelsAvx512 : Dot {
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerFetch = kFetchEvery / kWord;
   static constexpr int32_t kPanelBytesAhead = 8 << 10;  // of fetchesPanel()
-  static constexpr int32_t kMostForTwice = 32;          // columns of which a tile may have 2 * kMr rows
+  static constexpr int32_t kMaxForTwice = 32;           // columns of which a tile may have 2 * kMr rows
 
   struct PackedRows {
     const Element* a;

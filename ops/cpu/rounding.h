@@ -149,10 +149,10 @@ SLUICE_NOT_INLINED inline void roundAlong(const FactorRounding& by, const BFloat
   if (at < count) roundRun(by.info, extremesOf(from + at, count - at), from + at, count - at, to + at);
 }
 
-// The extremes of at most kMostDown columns of some rows.
-constexpr int32_t kMostDown = 64;
+// The extremes of at most kMaxDown columns of some rows.
+constexpr int32_t kMaxDown = 64;
 struct ColumnExtremes {
-  uint16_t most[kMostDown], least[kMostDown];
+  uint16_t most[kMaxDown], least[kMaxDown];
 
   ColumnExtremes(const BFloat16* __restrict from, int64_t ld, int32_t rows, int32_t columns) {
     for (int32_t j = 0; j < columns; ++j) most[j] = 0, least[j] = 0xffff;
@@ -166,7 +166,7 @@ struct ColumnExtremes {
   Extremes of(int32_t column) const { return {most[column], least[column]}; }
 };
 
-// One block of the sum of each of at most kMostDown columns: `length` rows, at most kMxBlock.
+// One block of the sum of each of at most kMaxDown columns: `length` rows, at most kMxBlock.
 SLUICE_NOT_INLINED inline void roundDown(const FactorRounding& by, const BFloat16* __restrict from,
                                          int64_t ld, int32_t length, int32_t columns, BFloat16* __restrict to,
                                          int64_t ldTo) {
@@ -177,7 +177,7 @@ SLUICE_NOT_INLINED inline void roundDown(const FactorRounding& by, const BFloat1
   }
   const NumberRounder rounder(info);
   const ColumnExtremes blocks(from, ld, length, columns);
-  uint16_t largest[kMostDown];
+  uint16_t largest[kMaxDown];
   int32_t difficult = 0;
   for (int32_t j = 0; j < columns; ++j) {
     const int32_t e = exponentOf(blocks.most[j], info);
@@ -189,7 +189,7 @@ SLUICE_NOT_INLINED inline void roundDown(const FactorRounding& by, const BFloat1
       for (int32_t j = 0; j < columns; ++j) to[j].bits = rounder.simple(from[j].bits, largest[j]);
     return;
   }
-  BlockPower power[kMostDown];
+  BlockPower power[kMaxDown];
   for (int32_t j = 0; j < columns; ++j) power[j] = powerOf(blocks.of(j), exponentOf(blocks.most[j], info));
   for (int32_t i = 0; i < length; ++i, from += ld, to += ldTo)
     for (int32_t j = 0; j < columns; ++j) to[j].bits = rounder(from[j].bits, power[j]);

@@ -38,14 +38,14 @@ class StripsAvx512 {
 
  private:
   // Rows of a up to which two or four rows of b are added at a time; otherwise it is eight.
-  static constexpr int32_t kMostForTwo = 5, kMostForFour = 7;
+  static constexpr int32_t kMaxForTwo = 5, kMaxForFour = 7;
 
-  // The first cache level has 48 KiB: kMostBytesForTwo hold the sums of a strip and two rows of b, kMostBytes
+  // The first cache level has 48 KiB: kMaxBytesForTwo hold the sums of a strip and two rows of b, kMaxBytes
   // its sums alone.
-  static constexpr int64_t kMostBytesForTwo = 40 << 10, kMostBytes = 24 << 10;
+  static constexpr int64_t kMaxBytesForTwo = 40 << 10, kMaxBytes = 24 << 10;
 
   // A strip has at most this many columns if whole rows do not fit: wider ones are slower with two rows of b.
-  static constexpr int32_t kMostColumns = 2048;
+  static constexpr int32_t kMaxColumns = 2048;
 
   // How far after the rows in use b is prefetched. Without that the processor reads at a quarter of the
   // speed.
@@ -78,7 +78,7 @@ class StripsAvx512 {
   };
 
   SLUICE_NOT_INLINED static void multiply(const Product& of, float* tiles) {
-    const int64_t strips = (of.columns - 1) / mostColumns(of) + 1;
+    const int64_t strips = (of.columns - 1) / maxColumns(of) + 1;
     const auto columns = static_cast<int32_t>(roundUp((of.columns - 1) / strips + 1, kColumns));
     const auto rowsAhead = static_cast<int32_t>((kBytesAhead / int64_t{sizeof(BFloat16)} - 1) / columns + 1);
     for (int32_t begin = 0; begin < of.columns; begin += columns)
@@ -86,12 +86,12 @@ class StripsAvx512 {
                     tiles + int64_t{begin} * of.rows);
   }
 
-  static int64_t mostColumns(const Product& of) {
+  static int64_t maxColumns(const Product& of) {
     const int64_t sums = int64_t{sizeof(float)} * of.rows;
-    if (of.rows > kMostForTwo) return kMostBytes / sums;
-    const int64_t most = kMostBytesForTwo / (sums + 2 * int64_t{sizeof(BFloat16)});
+    if (of.rows > kMaxForTwo) return kMaxBytes / sums;
+    const int64_t most = kMaxBytesForTwo / (sums + 2 * int64_t{sizeof(BFloat16)});
     const bool isWhole = of.columns == of.ldb && of.columns <= most;
-    return isWhole || most < kMostColumns ? most : kMostColumns;
+    return isWhole || most < kMaxColumns ? most : kMaxColumns;
   }
 
   // Until all products were added, a tile has each 32 columns in the order of Interleaved.
@@ -100,9 +100,9 @@ class StripsAvx512 {
     const int64_t floats = rows * roundUp(strip.end - strip.begin, kColumns);
     __builtin_memset(tiles, 0, sizeof(float) * floats);
     int32_t k0 = 0;
-    if (rows > kMostForFour)
+    if (rows > kMaxForFour)
       for (; k - k0 >= 8; k0 += 8) add<8>(strip, k0, tiles);
-    if (rows > kMostForTwo)
+    if (rows > kMaxForTwo)
       for (; k - k0 >= 4; k0 += 4) add<4>(strip, k0, tiles);
     for (; k - k0 >= 2; k0 += 2) add<2>(strip, k0, tiles);
     if (k0 < k) add<1>(strip, k0, tiles);

@@ -35,10 +35,10 @@ class TransposedRows {
 
   // `a` has at most this many rows. With more, packing b is as fast: measured up to 256 rows, where it is
   // faster.
-  static constexpr int32_t kMostRows = Unit::kNr;
+  static constexpr int32_t kMaxRows = Unit::kNr;
 
   static size_t scratchBytes(int32_t k) {
-    return kTileBytes + kPairBytes + static_cast<size_t>(kMostRows) * roundUp(k, kPad) * sizeof(Element);
+    return kTileBytes + kPairBytes + static_cast<size_t>(kMaxRows) * roundUp(k, kPad) * sizeof(Element);
   }
 
   explicit TransposedRows(const GmmArgs& args)
@@ -58,7 +58,7 @@ class TransposedRows {
  private:
   static constexpr int32_t kBlockRows = 96, kBlockK = Unit::kKPart;
   static constexpr size_t kTileBytes = sizeof(float) * kBlockRows * Unit::kNr;
-  static constexpr size_t kPairBytes = kBlockRows / 2 * kMostRows * sizeof(uint32_t);
+  static constexpr size_t kPairBytes = kBlockRows / 2 * kMaxRows * sizeof(uint32_t);
   static constexpr int32_t kPad = 64;     // packers write whole squares
   static constexpr int32_t kAhead = 256;  // elements of rows of a by which they are prefetched: they are many
 
@@ -130,8 +130,8 @@ class TransposedRows {
   // A finished tile, whose rows are columns of the result from `row` on.
   void round(int32_t row, int32_t rows, const float* tile) const {
     static_assert(Unit::kMr % 2 == 0 && kBlockRows % Unit::kMr == 0);
-    uint32_t* to = pairs_ + row % kBlockRows / 2 * kMostRows;
-    for (int32_t i = 0; i < rows; i += 2, to += kMostRows) {
+    uint32_t* to = pairs_ + row % kBlockRows / 2 * kMaxRows;
+    for (int32_t i = 0; i < rows; i += 2, to += kMaxRows) {
       BFloat16 rounded[2][Unit::kNr] = {};
       float times[Unit::kNr];
       for (int32_t h = 0; h < smaller(2, rows - i); ++h, tile += Unit::kNr)
@@ -144,9 +144,9 @@ class TransposedRows {
   void store(int32_t row, int32_t end) const {
     for (int32_t i = row; i < end; i += 2 * kSquare)
       for (int32_t j = 0; j < args_.rows; j += kSquare) {
-        const uint32_t* const from = pairs_ + (i - row) / 2 * kMostRows + j;
+        const uint32_t* const from = pairs_ + (i - row) / 2 * kMaxRows + j;
         BFloat16* const to = static_cast<BFloat16*>(args_.c.data) + j * args_.c.ld + i;
-        constexpr int64_t kStride = kMostRows * sizeof(uint32_t);
+        constexpr int64_t kStride = kMaxRows * sizeof(uint32_t);
         if (end - i >= 2 * kSquare && args_.rows - j >= kSquare) {
           transposeSquare(from, kStride, to, args_.c.ld * 2);
           continue;
@@ -162,7 +162,7 @@ class TransposedRows {
   const GmmArgs& args_;
   const int32_t columns_, rowsOfTile_;
   float* const tiles_;
-  uint32_t* const pairs_;  // of columns of the result: [kBlockRows / 2][kMostRows]
+  uint32_t* const pairs_;  // of columns of the result: [kBlockRows / 2][kMaxRows]
   Element* const packed_;
 };
 
@@ -178,8 +178,8 @@ size_t transposedScratchBytes(int32_t k) {
 template <class Unit, class Pack>
 bool isTransposedProduct(const GmmArgs& args) {
   if constexpr (requires { Unit::multiplyInPlace; })
-    return args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMostRows &&
-           args.rows <= TransposedRows<Unit, Pack>::kMostRows && args.k > 0 && args.k % Unit::kKUnit == 0 &&
+    return args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMaxRows &&
+           args.rows <= TransposedRows<Unit, Pack>::kMaxRows && args.k > 0 && args.k % Unit::kKUnit == 0 &&
            Unit::readsInPlace(args.rows);
   else
     return false;

@@ -36,9 +36,9 @@ struct DotCodesAvx512 {
 
 using UnitAvx512Codes = PanelsAvx512<DotCodesAvx512<1024, true>>;
 
-struct UnitAvx512Groups : PanelsAvx512<DotCodesAvx512<kMostStretch, false>> {
+struct UnitAvx512Groups : PanelsAvx512<DotCodesAvx512<kMaxStretch, false>> {
   // The same of panels in the form that lasts (groups.h).
-  using Packed = PanelsAvx512<DotCodesAvx512<kMostStretch, false, true>>;
+  using Packed = PanelsAvx512<DotCodesAvx512<kMaxStretch, false, true>>;
 };
 
 }  // namespace

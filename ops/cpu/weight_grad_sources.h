@@ -47,8 +47,7 @@ struct WeightGradSource {
   }
   static constexpr int32_t kRowsAtOnce = 96;  // whole lines of a, which is transposed
   // The columns of a that are gathered or rounded before they are packed: whole groups, if groups matter.
-  static constexpr int32_t kColumnsAtOnce =
-      kInterleavesA<Unit> ? kMostDown / Unit::kMr * Unit::kMr : kMostDown;
+  static constexpr int32_t kColumnsAtOnce = kInterleavesA<Unit> ? kMaxDown / Unit::kMr * Unit::kMr : kMaxDown;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
     return linesOf(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
   }
@@ -129,15 +128,15 @@ struct GatheredWeightGradSource : WeightGradSource<Unit, Pack> {
     const GmmWeightGradArgs& args = this->args;
     if (!args.rowsA) return Plain::packA(row, rows, k0, k, dst);
     constexpr int32_t kPart = 32;  // rows that are transposed at once
-    BFloat16 gathered[kPart * kMostDown];
+    BFloat16 gathered[kPart * kMaxDown];
     for (int32_t i = 0; i < rows; i += Plain::kColumnsAtOnce) {
       const int32_t count = smaller(Plain::kColumnsAtOnce, rows - i);
       for (int32_t r = k0; r < k0 + k; r += kPart) {
         const int32_t length = smaller(kPart, k0 + k - r);
         for (int32_t j = 0; j < length; ++j)
-          __builtin_memcpy(gathered + j * kMostDown, this->a + args.rowsA.of(r + j) * args.a.ld + row + i,
+          __builtin_memcpy(gathered + j * kMaxDown, this->a + args.rowsA.of(r + j) * args.a.ld + row + i,
                            static_cast<size_t>(count) * sizeof(BFloat16));
-        Pack::transposeScaled(gathered, kMostDown, args.scale == nullptr ? nullptr : args.scale + r, count,
+        Pack::transposeScaled(gathered, kMaxDown, args.scale == nullptr ? nullptr : args.scale + r, count,
                               length, dst + offsetInA<Unit>(i, r - k0));
       }
     }
@@ -176,14 +175,14 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
 
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     const GmmWeightGradArgs& args = this->args;
-    BFloat16 rounded[kMxBlock * kMostDown];
+    BFloat16 rounded[kMxBlock * kMaxDown];
     for (int32_t r = k0; r < k0 + k; r += kMxBlock) {
       const int32_t length = smaller(kMxBlock, k0 + k - r);
       for (int32_t i = 0; i < rows; i += Plain::kColumnsAtOnce) {
         const int32_t count = smaller(Plain::kColumnsAtOnce, rows - i);
         packedPart(roundA, args.scalesA, this->a + r * args.a.ld + row + i, args.a.ld, {r, row + i}, length,
-                   count, rounded, kMostDown);
-        Pack::transposeScaled(rounded, kMostDown, nullptr, count, length, dst + offsetInA<Unit>(i, r - k0));
+                   count, rounded, kMaxDown);
+        Pack::transposeScaled(rounded, kMaxDown, nullptr, count, length, dst + offsetInA<Unit>(i, r - k0));
       }
     }
   }
@@ -197,7 +196,7 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
   }
 
  private:
-  static_assert(Unit::kNr <= kMostDown);
+  static_assert(Unit::kNr <= kMaxDown);
 
   // Rows and columns from `first` on of a factor, which begin at `from`: part of one block of each column.
   void packedPart(const FactorRounding& by, bool, const uint8_t* from, int64_t ld, Place first, int32_t rows,
@@ -213,9 +212,9 @@ struct RoundedWeightGradSource : WeightGradSource<Unit, Pack, A, B> {
       roundRows(by, from, ld, rows, columns, to, ldTo);
       return scaleRows(to, ldTo, rows, columns, scale, to, ldTo);
     }
-    BFloat16 scaled[kMxBlock * kMostDown];
-    scaleRows(from, ld, rows, columns, scale, scaled, kMostDown);
-    roundRows(by, scaled, kMostDown, rows, columns, to, ldTo);
+    BFloat16 scaled[kMxBlock * kMaxDown];
+    scaleRows(from, ld, rows, columns, scale, scaled, kMaxDown);
+    roundRows(by, scaled, kMaxDown, rows, columns, to, ldTo);
   }
 
   static void scaleRows(const BFloat16* from, int64_t ld, int32_t rows, int32_t columns, const float* scale,

@@ -34,13 +34,13 @@ inline uint8_t anyCodeOf(uint16_t bits) {
   return x < kLeastNormal ? subnormal : codeOf(bits, codeOffset(0));
 }
 
-// One block of each of at most kMostDown columns; `powers` get the bits of their powers.
+// One block of each of at most kMaxDown columns; `powers` get the bits of their powers.
 inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict from, int64_t ld, int32_t length,
                         int32_t columns, uint8_t* __restrict codes, int64_t ldCodes,
-                        uint16_t (&powers)[kMostDown]) {
+                        uint16_t (&powers)[kMaxDown]) {
   const NumberRounder rounder(info);
   const ColumnExtremes blocks(from, ld, length, columns);
-  uint16_t largest[kMostDown], offset[kMostDown];
+  uint16_t largest[kMaxDown], offset[kMaxDown];
   int32_t difficult = 0;
   for (int32_t j = 0; j < columns; ++j) {
     const int32_t e = exponentOf(blocks.most[j], info);
@@ -55,7 +55,7 @@ inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict fro
         codes[j] = codeOf(rounder.simple(from[j].bits, largest[j]), offset[j]);
     return;
   }
-  float down[kMostDown];
+  float down[kMaxDown];
   for (int32_t j = 0; j < columns; ++j) {
     const bool isFinite = blocks.most[j] < 0x7f80;
     down[j] = isFinite ? powerOf(blocks.of(j), exponentOf(blocks.most[j], info)).down : 0;
@@ -108,7 +108,7 @@ struct EncodedRows {
   // The columns that come next are far apart.
   void fetch(int32_t row, int32_t length, int32_t column) const {
     const int32_t line = kLineBytes / (hasCodes ? 1 : 2);
-    for (int32_t j = column; j < smaller(column + kMostDown, args.n); j += line)
+    for (int32_t j = column; j < smaller(column + kMaxDown, args.n); j += line)
       for (int32_t i = row; i < row + length; ++i)
         fetchSoon(hasCodes ? static_cast<const void*>(codes(i, j)) : numbers(i, j));
   }
@@ -143,16 +143,16 @@ inline void encodeLoop(const EncodeArgs& args) {
   if (info.isScaled) return encodeScaled(FactorRounding(args.round, args.amax), args);
   if (args.powers.data != nullptr) return encodeAlong(info, args);
   const EncodedRows a{args};
-  BFloat16 decoded[kMxBlock * kMostDown];
+  BFloat16 decoded[kMxBlock * kMaxDown];
   for (int32_t row = 0; row < args.rows; row += kMxBlock) {
     const int32_t length = smaller(kMxBlock, args.rows - row);
-    for (int32_t column = 0; column < args.n; column += kMostDown) {
-      const int32_t columns = smaller(kMostDown, args.n - column);
-      uint16_t powers[kMostDown];
-      a.fetch(row, length, column + kMostDown);
+    for (int32_t column = 0; column < args.n; column += kMaxDown) {
+      const int32_t columns = smaller(kMaxDown, args.n - column);
+      uint16_t powers[kMaxDown];
+      a.fetch(row, length, column + kMaxDown);
       for (int32_t i = 0; a.hasCodes && i < length; ++i)
-        a.part(row + i, column, columns, decoded + i * kMostDown);
-      encodeBlock(info, a.hasCodes ? decoded : a.numbers(row, column), a.hasCodes ? kMostDown : args.a.ld,
+        a.part(row + i, column, columns, decoded + i * kMaxDown);
+      encodeBlock(info, a.hasCodes ? decoded : a.numbers(row, column), a.hasCodes ? kMaxDown : args.a.ld,
                   length, columns, args.codes + row * args.ldCodes + column, args.ldCodes, powers);
       forScales(args.scales, row, args.rows, column, columns,
                 [&powers](int32_t j, BFloat16& scale) { scale.bits = powers[j]; });

@@ -58,9 +58,9 @@ void Ranks::check(int64_t rank, int64_t size, int64_t threads, double timeoutSec
   if (size < 1 || size > kMaxJobRanks)
     throwValue(fmt::format("{} ranks, expected 1 to {}", size, kMaxJobRanks));
   if (rank < 0 || rank >= size) throwValue(fmt::format("rank {} of {}", rank, size));
-  if (threads < 0 || threads > kMostThreads)
+  if (threads < 0 || threads > kMaxThreads)
     throwValue(
-        fmt::format("{} threads, expected 1 to {}, or 0 for this machine's share", threads, kMostThreads));
+        fmt::format("{} threads, expected 1 to {}, or 0 for this machine's share", threads, kMaxThreads));
   if (const Status sane = checkTimeLimit(timeoutSeconds); !sane) throwValue(sane.error().message);
 }
 

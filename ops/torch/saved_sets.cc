@@ -10,11 +10,11 @@ Expected<HeldSet> SavedSets::take() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto free = std::find(holders_.begin(), holders_.end(), 0);
   const HeldSet held{static_cast<uint32_t>(free - holders_.begin()), takings_ + 1};
-  if (held.set == kMostSavedSets)
+  if (held.set == kMaxSavedSets)
     return Error{
         fmt::format("all {} sets of saved tensors of this layer are in use: that many forwards wait "
                     "for their backward",
-                    kMostSavedSets)};
+                    kMaxSavedSets)};
   if (free == holders_.end()) holders_.push_back(0);
   holders_[held.set] = held.taken;
   ++takings_;

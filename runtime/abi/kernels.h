@@ -72,9 +72,9 @@ struct RowIndex {
 // b of codes is multiplied by bf16 rows as the bf16 numbers next to its numbers. If a has codes, too, sums of
 // products of codes are exact, and every other step is rounded to fp32:
 //  * b of I8 has one scale per column of the result, and c[r, n] = sum * (alpha * rowScale[r]) * scale[n] +
-//    bias[n]; k is at most kMostCodes.
+//    bias[n]; k is at most kMaxCodes.
 //  * b of U8 has blocks of one column and a group of the sum that isGroup() accepts. Stretches of a group, of
-//    at most kMostStretch numbers, add up in order: c[r, n] = (alpha * rowScale[r]) * (sum over stretches of
+//    at most kMaxStretch numbers, add up in order: c[r, n] = (alpha * rowScale[r]) * (sum over stretches of
 //    sum * scale + sumOfRow * zero) + bias[n], where sumOfRow is that of the codes of a, without zero if
 //    there are none.
 //  * without scaleB.data, scale is 1; b of U8 is then in blocks all the same.

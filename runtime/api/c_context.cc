@@ -55,13 +55,13 @@ static_assert(sameValues());
 
 // Checks a tensor as far as possible without its program.
 Outcome checkTensor(const char* name, const sluice_tensor* given, sluice_tensor& tensor) {
-  constexpr int32_t kMostDims = 16;
+  constexpr int32_t kMaxDims = 16;
   if (Outcome outcome = readStructure(given, "tensor", tensor); outcome.status != SLUICE_OK) return outcome;
   if (sluice_type_bytes(tensor.type) == 0)
     return badArgument(fmt::format("tensor '{}' has type number {}, which is not a type", name, tensor.type));
-  if (tensor.dim_count < 0 || tensor.dim_count > kMostDims)
+  if (tensor.dim_count < 0 || tensor.dim_count > kMaxDims)
     return badArgument(
-        fmt::format("tensor '{}' has {} dimensions, expected 0 to {}", name, tensor.dim_count, kMostDims));
+        fmt::format("tensor '{}' has {} dimensions, expected 0 to {}", name, tensor.dim_count, kMaxDims));
   if (tensor.dim_count > 0 && !tensor.dims)
     return badArgument(fmt::format("the dimensions of tensor '{}' are null", name));
   if ((tensor.flags & ~uint32_t{SLUICE_CONSTANT}) != 0)

@@ -9,7 +9,7 @@
 namespace sluice::capi {
 namespace {
 
-constexpr uint64_t kMostSpans = uint64_t{1} << 28;
+constexpr uint64_t kMaxSpans = uint64_t{1} << 28;
 
 // The contexts must be different ranks of one program, with no step under way.
 Outcome checkTraced(sluice_context* const* contexts, size_t count) {
@@ -35,8 +35,8 @@ using namespace sluice::capi;
 sluice_status sluice_context_trace_start(sluice_context* context, uint64_t spans) {
   return guarded(context ? &context->error : nullptr, [&]() -> Outcome {
     if (Outcome outcome = checkIdle(context); outcome.status != SLUICE_OK) return outcome;
-    if (spans > kMostSpans)
-      return badArgument(fmt::format("found {} spans, expected at most {}", spans, kMostSpans));
+    if (spans > kMaxSpans)
+      return badArgument(fmt::format("found {} spans, expected at most {}", spans, kMaxSpans));
     if (spans == 0)
       context->context->startTrace();
     else

@@ -41,7 +41,7 @@ enum class Weights : uint8_t {
   kConstant,  // its content stays the same until it is bound again: a weight is packed for the kernels once
 };
 
-inline constexpr uint32_t kMostSavedSets = 1024;          // per context
+inline constexpr uint32_t kMaxSavedSets = 1024;           // per context
 inline constexpr size_t kSpansOfTrace = size_t{1} << 20;  // that a recording keeps per worker by default
 
 // A saved set: the tensors that forward entries save for later ones, and their routing. Sets are made

@@ -24,8 +24,8 @@ Expected<EntryId> Context::Impl::check(std::string_view name, SavedSet set) cons
     return Error{
         fmt::format("the program has no entry '{}', expected one of: {}", name, fmt::join(known, ", "))};
   }
-  if (set.value >= kMostSavedSets)
-    return Error{fmt::format("saved set {}, expected 0 to {}", set.value, kMostSavedSets - 1)};
+  if (set.value >= kMaxSavedSets)
+    return Error{fmt::format("saved set {}, expected 0 to {}", set.value, kMaxSavedSets - 1)};
   const EntryPlan& entryPlan = rank->plan().at(EntryId{entry});
   for (const auto& [buffer, why] : unbindable)
     for (const auto* list : {&entryPlan.reads, &entryPlan.writes})
@@ -51,7 +51,7 @@ Status Context::Impl::refuse(std::string_view entry, SavedSet set, const std::st
   if (when == Refusal::kInTurn && area().startRunner()) job = Workspace::Impl::makeJob(refuseStep);
   std::unique_lock lock(area().asking);
   // memory that the other ranks make for the step, as far as this rank can know it
-  auto asked = ask(EntryId{}, set.value < kMostSavedSets ? set : SavedSet{});
+  auto asked = ask(EntryId{}, set.value < kMaxSavedSets ? set : SavedSet{});
   if (!asked) return asked.error();
   if (!job.empty()) {
     area().queue(asked->ticket, std::move(job));

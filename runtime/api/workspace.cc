@@ -11,9 +11,9 @@
 
 namespace sluice {
 Status checkThreads(int threads) {
-  if (threads >= 0 && threads <= kMostThreads) return {};
+  if (threads >= 0 && threads <= kMaxThreads) return {};
   return Error{fmt::format("found {} threads, expected 1 to {} (or 0 for this machine's share)", threads,
-                           kMostThreads)};
+                           kMaxThreads)};
 }
 
 Workspace::Impl::Impl(Transport& of, std::unique_ptr<Device> started, Team* lent)

@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-inline constexpr int kMostThreads = 4096;  // workers of a rank
+inline constexpr int kMaxThreads = 4096;  // workers of a rank
 
 struct WorkspaceOptions {
-  // Workers of this rank, 1 to kMostThreads. 0: one per core that this process may use; ranks of one machine
+  // Workers of this rank, 1 to kMaxThreads. 0: one per core that this process may use; ranks of one machine
   // share the cores unless the launcher gave each rank its own.
   int threads = 0;
   bool pin = true;  // bind workers to cores that no other process has claimed, if there are enough

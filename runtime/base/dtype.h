@@ -53,13 +53,13 @@ constexpr double numberBytes(DType type) {
   return static_cast<double>(dtypeBytes(type)) / static_cast<double>(codesPerElement(type));
 }
 // Products of two codes whose sum is exact in int32.
-inline constexpr int64_t kMostCodes = 65536;
+inline constexpr int64_t kMaxCodes = 65536;
 // Products of codes of 8 and of 4 bits that are added before their scale is applied.
-inline constexpr int32_t kMostStretch = 256;
+inline constexpr int32_t kMaxStretch = 256;
 // Whether rows of codes can be multiplied by groups of this length of codes of 4 bits, along a sum of length
 // k.
 constexpr bool isGroup(int64_t group, int64_t k) {
-  return group == k || group == 32 || group == 64 || group == 128 || (group > 0 && group % kMostStretch == 0);
+  return group == k || group == 32 || group == 64 || group == 128 || (group > 0 && group % kMaxStretch == 0);
 }
 
 // The upper half of an IEEE binary32. A trivial type: it may be copied with memcpy, and tensors contain it as

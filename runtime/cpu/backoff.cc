@@ -14,7 +14,7 @@ namespace {
 constexpr int kSpinLooks = 32;
 constexpr int kYieldLooks = 40;
 constexpr int64_t kLongestPark = 100'000'000;  // ns; an abort is noticed after this time at the latest
-constexpr int64_t kMostGrace = 100'000'000;    // ns per segment
+constexpr int64_t kMaxGrace = 100'000'000;     // ns per segment
 
 }  // namespace
 
@@ -40,7 +40,7 @@ bool Backoff::wait(uint32_t epoch, int32_t segment) {
     attention_.emplace(doorbell_);
     return true;
   }
-  const int64_t grace = segment * std::min(timeout_ / 10, kMostGrace);
+  const int64_t grace = segment * std::min(timeout_ / 10, kMaxGrace);
   const int64_t left = deadline_ + grace - monotonicNanoseconds();
   if (left <= 0) return false;
   doorbell_.park(epoch, std::min(left, kLongestPark));

@@ -20,7 +20,7 @@ constexpr int32_t kRowsInScratch = 256;
 
 // Rows whose products with all parts of a weight are one, where the task has all columns: its time is that of
 // reading the weight, which is shortest in the order of memory. The sums of more rows would leave the caches.
-constexpr int32_t kMostRowsOfAllParts = 16;
+constexpr int32_t kMaxRowsOfAllParts = 16;
 
 // Bytes of the kernel's own scratch; the product of a fused task follows it.
 size_t kernelScratchBytes(const ops::GmmKernels& gmm, const Family& family) {
@@ -71,7 +71,7 @@ class Product {
 
   // c = rows [row, row + rows) times the task's columns of all parts, which are `apart` columns apart in c.
   void multiply(int64_t row, int32_t rows, const ops::Result& c, int32_t apart = 0) const {
-    const bool atOnce = packed_ == nullptr && rows <= kMostRowsOfAllParts && columns_.length() == tiling_.n;
+    const bool atOnce = packed_ == nullptr && rows <= kMaxRowsOfAllParts && columns_.length() == tiling_.n;
     ops::GmmArgs first = argsOf(row, rows, 0, c);
     ops::GmmArgs second;
     if (atOnce) {

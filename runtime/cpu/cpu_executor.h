@@ -111,7 +111,7 @@ class ParallelExecutor final : public CpuExecutor {
   void endTask(int worker);
   std::optional<LaneCursor> earliest(const Run& run, int worker);
   bool isDone(const Task& task) const;
-  int64_t mostTasks(const Step& step, int worker) const;
+  int64_t maxTasks(const Step& step, int worker) const;
   void makeRoom(const Step& step, TraceRecorder& trace);
   void abort(const Run& run, const LaneCursor& waiting, int left) const;
   void recordNext(const Step& step, TraceRecorder& trace) const;

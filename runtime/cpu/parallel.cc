@@ -91,7 +91,7 @@ Expected<int64_t> ParallelExecutor::runTasks(const CpuStep& step, const RunOptio
 }
 
 // Returns an upper bound on the number of tasks in the worker's own lanes.
-int64_t ParallelExecutor::mostTasks(const Step& step, int worker) const {
+int64_t ParallelExecutor::maxTasks(const Step& step, int worker) const {
   int64_t tasks = 0;
   for (const auto& lane : shares_[worker]->entries[step.entry.value])
     for (const LaneCursor& cursor : lane) tasks += cursor.maxTasks(step);
@@ -101,7 +101,7 @@ int64_t ParallelExecutor::mostTasks(const Step& step, int worker) const {
 // A task and the wait before it, for its own tasks and as many of others; and the worker's begin and end.
 void ParallelExecutor::makeRoom(const Step& step, TraceRecorder& trace) {
   for (int worker = 0; worker < threads_; ++worker)
-    trace.worker(worker).makeRoom(static_cast<size_t>(4 * mostTasks(step, worker) + 2));
+    trace.worker(worker).makeRoom(static_cast<size_t>(4 * maxTasks(step, worker) + 2));
 }
 
 // For an aborted step, after all workers have ended.
@@ -181,7 +181,7 @@ void ParallelExecutor::work(const Run& run, int worker) {
   WorkerTrace trace(run.options.trace, step, worker);
   trace.start(run.begin);
   int64_t tasks = 0, looks = 0, idleLooks = 0;
-  int64_t toHelp = run.options.trace ? mostTasks(step, worker) : std::numeric_limits<int64_t>::max();
+  int64_t toHelp = run.options.trace ? maxTasks(step, worker) : std::numeric_limits<int64_t>::max();
   Doorbell& doorbell = step.transport->doorbell();
   Backoff backoff(doorbell, run.options.timeoutSeconds);
   while (!step.transport->isAborted()) {

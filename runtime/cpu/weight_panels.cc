@@ -63,11 +63,11 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
   const auto found = std::find_if(sets_.begin(), sets_.end(), same);
   if (found != sets_.end()) return static_cast<uint32_t>(found - sets_.begin());
   const bool dense = plan.program().at(family.space).kind == SpaceKind::kTokens;
-  const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().mostExperts());
+  const size_t count = size_t(family.tiles) * (dense ? 1 : plan.program().maxExperts());
   sets_.push_back({cut, family.tiles, panelCount_});
   panelCount_ += count;
   const size_t part = kernels.packedWeightBytes(std::min(t.tileN, t.n), t.k, cut.types, scales);
-  mostBytes_ += static_cast<int64_t>(count * roundUpToLine(cut.parts * part));
+  maxBytes_ += static_cast<int64_t>(count * roundUpToLine(cut.parts * part));
   return static_cast<uint32_t>(sets_.size() - 1);
 }
 
@@ -96,7 +96,7 @@ Status WeightPanels::beginStep() {
     weight.rebound = false;
   }
   if (!active_ || memory_.data() != nullptr) return {};
-  auto memory = Reservation::reserve(static_cast<size_t>(std::min(limit_, mostBytes_)));
+  auto memory = Reservation::reserve(static_cast<size_t>(std::min(limit_, maxBytes_)));
   if (!memory) return Error{fmt::format("packed weights: {}", memory.error().message)};
   memory_ = std::move(*memory);
   panels_ = std::vector<Entry>(panelCount_);

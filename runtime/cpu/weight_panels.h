@@ -99,7 +99,7 @@ class WeightPanels {
   std::vector<uint32_t> setOf_;  // by family; kNone where it reads no weight of the caller
   std::vector<Entry> panels_;    // by set, expert and tile; made when first of use
   size_t panelCount_ = 0;
-  int64_t mostBytes_ = 0;  // of all of them
+  int64_t maxBytes_ = 0;  // of all of them
   bool active_ = false;
   uint64_t generations_ = 0;
   Reservation memory_;

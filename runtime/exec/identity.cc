@@ -13,7 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kLayout = "2";  // of the messages that ranks exchange at the start of a step
-constexpr size_t kMostShown = 3;
+constexpr size_t kMaxShown = 3;
 constexpr int64_t kPatience = 500'000'000;  // ns for a peer that may explain an error
 
 template <size_t N>
@@ -96,7 +96,7 @@ std::optional<std::string> difference(const Identity& other, int otherRank, cons
   if (other.fingerprint == first.fingerprint) return std::nullopt;
   std::string otherFacts, firstFacts;
   size_t shown = 0;
-  for (size_t i = 0; i < countOf(other) && shown < kMostShown; ++i) {
+  for (size_t i = 0; i < countOf(other) && shown < kMaxShown; ++i) {
     const std::string name = read(other.facts[i].name), value = read(other.facts[i].value);
     const Fact* same = find(first, name);
     if (name == "program" || !same || read(same->value) == value) continue;

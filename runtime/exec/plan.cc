@@ -38,13 +38,13 @@ int64_t Plan::maxEvents(EventSpace space) const {
     case EventSpace::kOne:
       return 1;
     case EventSpace::kExperts:
-      return program().mostExperts();
+      return program().maxExperts();
     case EventSpace::kRows:
-      return maxExtent(Extent::kRows) / shape_.slotRows + program().mostExperts();
+      return maxExtent(Extent::kRows) / shape_.slotRows + program().maxExperts();
     case EventSpace::kGroups:
       return shape_.groupSlots == 0
                  ? 0
-                 : maxEvents(EventSpace::kRows) / shape_.groupSlots + program().mostExperts();
+                 : maxEvents(EventSpace::kRows) / shape_.groupSlots + program().maxExperts();
     case EventSpace::kTokens: {
       const Space* tokens = this->space(SpaceKind::kTokens);
       return tokens ? (program().maxTokens + tokens->slotSize - 1) / tokens->slotSize : 0;

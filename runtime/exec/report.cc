@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostNamed = 8;
+constexpr size_t kMaxNamed = 8;
 
 void join(std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; }
 
@@ -98,8 +98,8 @@ std::string missingRanks(const Step& step, const EventArray& event, int64_t inde
 std::string missingTasks(const Step& step, EventId wait, int64_t index, const IsDone& isDone) {
   std::string list;
   const std::vector<Task> owing = owingTasks(step, wait, index, isDone);
-  for (size_t i = 0; i < std::min(owing.size(), kMostNamed); ++i) join(list, taskName(step, owing[i]));
-  if (owing.size() > kMostNamed) join(list, fmt::format("{} more", owing.size() - kMostNamed));
+  for (size_t i = 0; i < std::min(owing.size(), kMaxNamed); ++i) join(list, taskName(step, owing[i]));
+  if (owing.size() > kMaxNamed) join(list, fmt::format("{} more", owing.size() - kMaxNamed));
   return list;
 }
 

@@ -34,7 +34,7 @@ void SpanRing::moveTo(Trace& trace) {
 int64_t TraceRecorder::addRouting(const Step& step) {
   TracedRouting routing{step.tables->tokens, placesOf(step.plan->routingShape(), *step.tables)};
   if (routings_.empty() || routings_.back() != routing) {
-    if (places_ + routing.places.size() > kMostPlaces) return -1;
+    if (places_ + routing.places.size() > kMaxPlaces) return -1;
     places_ += routing.places.size();
     routings_.push_back(std::move(routing));
   }

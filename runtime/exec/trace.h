@@ -54,7 +54,7 @@ class alignas(64) SpanRing {
 };
 
 // A trace keeps no more routing than 64 MiB.
-inline constexpr size_t kMostPlaces = size_t{1} << 24;
+inline constexpr size_t kMaxPlaces = size_t{1} << 24;
 
 // The rings of one rank.
 //
@@ -66,7 +66,7 @@ class TraceRecorder {
       : rank_(most), workers_(static_cast<size_t>(workers), SpanRing(most)), begin_(clock_.anchor()) {}
 
   SpanRing& rank() { return rank_; }
-  // Returns the index for TraceSpan::index of the run that had these tables; -1: more than kMostPlaces are
+  // Returns the index for TraceSpan::index of the run that had these tables; -1: more than kMaxPlaces are
   // there.
   int64_t addRouting(const Step& step);
   // The run failed, and its next tasks were what addNext() got.

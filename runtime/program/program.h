@@ -199,11 +199,11 @@ struct TaskProgram {
   ExpertDeal deal() const { return {mesh, experts}; }
   int32_t firstExpertOf(int32_t rank) const { return deal().first(rank); }
   int32_t expertsOf(int32_t rank) const { return deal().of(rank); }
-  int32_t mostExperts() const { return deal().most(); }
+  int32_t maxExperts() const { return deal().most(); }
   bool expertsDiffer() const { return deal().differ(); }
   // The expert axis of weights and weight gradients.
   Dim expertDim() const {
-    return expertsDiffer() ? Dim{Extent::kExperts, 0} : Dim{Extent::kFixed, mostExperts()};
+    return expertsDiffer() ? Dim{Extent::kExperts, 0} : Dim{Extent::kFixed, maxExperts()};
   }
   // The size of a dimension of a caller's tensor at a rank with this many tokens and rows.
   int64_t sizeAt(int32_t rank, const Dim& dim, int64_t tokens, int64_t rows = 0) const {

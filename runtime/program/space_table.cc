@@ -95,7 +95,7 @@ Threshold delivered(const TaskProgram& program, EventSpace event, EventUnit unit
   if (producers == SpaceKind::kTokens && event == E::kOne) return {ThresholdRule::kSlotsOfTokens, tiles};
   if (producers != SpaceKind::kExperts || event != E::kOne) return {ThresholdRule::kConstant, tiles};
   if (program.expertsDiffer()) return {ThresholdRule::kExpertsOfRank, tiles};
-  return {ThresholdRule::kConstant, tiles * program.mostExperts()};
+  return {ThresholdRule::kConstant, tiles * program.maxExperts()};
 }
 
 bool takesOwnLast(const TaskProgram& program, EntryId entry) {
@@ -122,11 +122,11 @@ int64_t largestExtent(const TaskProgram& program, Extent extent) {
       return tokens;
     // The experts of a token are distinct: this is the most that one rank can own.
     case Extent::kRows:
-      return program.mesh.sources() * tokens * std::min(program.topK, program.mostExperts());
+      return program.mesh.sources() * tokens * std::min(program.topK, program.maxExperts());
     case Extent::kPairs:
       return tokens * program.topK * program.mesh.tp;
     case Extent::kExperts:
-      return program.mostExperts();
+      return program.maxExperts();
   }
   return 1;
 }

@@ -157,8 +157,8 @@ Status checkRowsOfCodes(const TaskProgram& program, const Family& family, const 
   if (!isCodes(weight))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
                 dtypeName(weight));
-  if (codesPerElement(weight) == 1 && family.tiling.k > kMostCodes)
-    return fail("{} adds {} products of codes, expected at most {}", where, family.tiling.k, kMostCodes);
+  if (codesPerElement(weight) == 1 && family.tiling.k > kMaxCodes)
+    return fail("{} adds {} products of codes, expected at most {}", where, family.tiling.k, kMaxCodes);
   return {};
 }
 

@@ -28,7 +28,7 @@ Status checkShape(const TaskProgram& program, const Buffer& buffer) {
                   static_cast<int>(dim.extent), i);
     if (dim.extent == Extent::kExperts && !program.expertsDiffer())
       return fail("buffer '{}': dimension {} is the experts of a rank, but all have {}, expected that number",
-                  buffer.name, i, program.mostExperts());
+                  buffer.name, i, program.maxExperts());
     const bool fixed = dim.extent == Extent::kFixed;
     if (!fixed && i > 0)
       return fail("buffer '{}': dimension {} has a run-time extent, which only the first may have",
@@ -184,7 +184,7 @@ Status checkBuffers(const TaskProgram& program) {
       return fail("region '{}': extent {} is not known", region.name, static_cast<int>(region.extent));
     if (region.extent == Extent::kExperts && !program.expertsDiffer())
       return fail("region '{}' is measured in experts of a rank, but all have {}, expected a number of bytes",
-                  region.name, program.mostExperts());
+                  region.name, program.maxExperts());
     const int64_t high = kMaxBytes / largestExtent(program, region.extent);
     if (Status status = checkRange(fmt::format("region '{}': stride", region.name), region.stride, 1, high);
         !status)

@@ -13,13 +13,13 @@ Links::Links(const LinkRates& rates, int ranks)
 SimTime Links::send(int source, double bytes, SimTime now) {
   SimTime& free = outFree_[static_cast<size_t>(source)];
   const SimTime begin = std::max(free, now);
-  free = std::min(begin + timeOf(bytes), kMostSimTime);
+  free = std::min(begin + timeOf(bytes), kMaxSimTime);
   return begin + latency_;
 }
 
 SimTime Links::receive(int destination, double bytes, SimTime now) {
   SimTime& free = inFree_[static_cast<size_t>(destination)];
-  free = std::min(std::max(free, now) + timeOf(bytes), kMostSimTime);
+  free = std::min(std::max(free, now) + timeOf(bytes), kMaxSimTime);
   return free;
 }
 

@@ -12,11 +12,11 @@ using SimTime = int64_t;  // picoseconds from the beginning of the entry
 inline constexpr double kSimTicks = 1e12;  // per second
 // The longest entry that can be simulated, 1000 s: the time of all cores of a rank fits. Longer times are cut
 // to it, and end the simulation.
-inline constexpr SimTime kMostSimTime = 1'000'000'000'000'000;
+inline constexpr SimTime kMaxSimTime = 1'000'000'000'000'000;
 
 inline SimTime simTimeOf(double seconds) {
   return static_cast<SimTime>(
-      std::llround(std::clamp(seconds * kSimTicks, 0.0, static_cast<double>(kMostSimTime))));
+      std::llround(std::clamp(seconds * kSimTicks, 0.0, static_cast<double>(kMaxSimTime))));
 }
 
 inline double secondsOf(SimTime time) { return static_cast<double>(time) / kSimTicks; }

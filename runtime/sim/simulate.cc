@@ -51,9 +51,9 @@ class Simulator {
     startTouched();
     while (!moments_.empty()) {
       now_ = moments_.first().time;
-      if (now_ >= kMostSimTime)
+      if (now_ >= kMaxSimTime)
         return Error{fmt::format("entry '{}' takes more than {:g} s of simulated time",
-                                 plan_.program().at(entry_).name, secondsOf(kMostSimTime))};
+                                 plan_.program().at(entry_).name, secondsOf(kMaxSimTime))};
       while (!moments_.empty() && moments_.first().time == now_) pass(moments_.pop());
       startTouched();
     }

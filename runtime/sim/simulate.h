@@ -25,7 +25,7 @@ struct SimOptions {
 };
 
 // `tables` has one per rank, those of the entry. Every simulation ends: each task runs once at most. Errors:
-// an entry that takes longer than kMostSimTime; no memory; tables of ranks that do not belong together, so
+// an entry that takes longer than kMaxSimTime; no memory; tables of ranks that do not belong together, so
 // that tasks wait for rows that nobody sends: the message is that of a wait that fails
 // (runtime/exec/report.h).
 Expected<SimResult> simulateEntry(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables,

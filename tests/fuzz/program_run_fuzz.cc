@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kMostChanges = 6;
+constexpr int kMaxChanges = 6;
 
 std::vector<Mutation> allMutations() {
   std::vector<Mutation> all = recordMutations();
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const TaskProgram& base = bases[choices.below(static_cast<uint32_t>(bases.size()))];
   const uint64_t seed = choices.number(2);
   TaskProgram mutant = base;
-  for (int change = 0; change < kMostChanges && !choices.empty(); ++change) {
+  for (int change = 0; change < kMaxChanges && !choices.empty(); ++change) {
     const Mutation& mutation = mutations[choices.below(static_cast<uint32_t>(mutations.size()))];
     Random random(choices.number(2));
     mutation.apply(mutant, random);

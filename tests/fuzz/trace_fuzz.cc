@@ -14,7 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr int kWorkers = 3;
-constexpr size_t kMostSpans = 200;
+constexpr size_t kMaxSpans = 200;
 
 // Times are those of one machine, where no clock runs backwards and all spans together take less than a
 // century.
@@ -75,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const TaskProgram base = buildMoeProgram({.ranks = 2});
   fuzz::Choices choices(data, size);
   std::vector<Trace> ranks(2);
-  for (size_t i = choices.below(kMostSpans); i > 0 && !choices.empty(); --i)
+  for (size_t i = choices.below(kMaxSpans); i > 0 && !choices.empty(); --i)
     ranks[choices.below(2)].spans.push_back(spanOf(base, choices));
   ranks[0].dropped = static_cast<int64_t>(choices.number(2));
   for (Trace& trace : ranks)

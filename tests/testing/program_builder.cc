@@ -73,7 +73,7 @@ EventId ProgramBuilder::allExperts(const char* name, int64_t tiles) {
   const bool differ = program.expertsDiffer();
   return event(name, EventSpace::kOne, EventUnit::kTasks,
                differ ? ThresholdRule::kExpertsOfRank : ThresholdRule::kConstant,
-               differ ? tiles : tiles * program.mostExperts(), false);
+               differ ? tiles : tiles * program.maxExperts(), false);
 }
 
 void ProgramBuilder::family(FamilySpec spec) {

@@ -141,7 +141,7 @@ class Case:
         return found
 
 
-def most_rows(counts, experts, form, multiple=1):
+def max_rows(counts, experts, form, multiple=1):
     """The most rows, with pads, of a rank."""
     return max(len(Case(rank, counts, experts, form=form, pad_multiple=multiple).expected()[0]) for rank in range(len(counts)))
 
@@ -168,7 +168,7 @@ def pads(rank, size):
     for seed, counts in enumerate(TOKENS):
         counts = counts[:size]
         for multiple in (1, 4, 16):
-            most = most_rows(counts, 8, "expert", multiple)
+            most = max_rows(counts, 8, "expert", multiple)
             for fixed in (None, most, most + 50):
                 options = {"pad_multiple": multiple, "num_permuted_tokens": fixed}
                 Case(rank, counts, group=group_of(size), **options).check()
@@ -200,7 +200,7 @@ def by_rank(rank, size):
             for options in ({}, {"mapped": True}, {"dtype": torch.float32}, {"dtype": torch.float16}):
                 if seed == 0 or not options:
                     Case(rank, counts[:size], experts, group_of(size), form="rank", seed=seed, **options).check()
-        most = most_rows(counts[:size], 8, "rank")
+        most = max_rows(counts[:size], 8, "rank")
         Case(rank, counts[:size], group=group_of(size), form="rank", num_permuted_tokens=most + 3).check()
 
 

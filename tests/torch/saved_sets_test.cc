@@ -36,7 +36,7 @@ TEST_CASE("a set that was released is not held, even when others hold it now") {
 
 TEST_CASE("there is an end to the sets of a layer") {
   SavedSets sets;
-  for (uint32_t n = 0; n < kMostSavedSets; ++n) REQUIRE(sets.take().ok());
+  for (uint32_t n = 0; n < kMaxSavedSets; ++n) REQUIRE(sets.take().ok());
   const auto none = sets.take();
   REQUIRE(!none.ok());
   CHECK(none.error().message.find("all 1024 sets") != std::string::npos);

@@ -143,14 +143,14 @@ Expected<RowsCase> modelRows(std::string_view name, int64_t tokens, int64_t ep, 
   if (Status status = checkRanks(*model, ep); !status) return status.error();
   const std::vector<int64_t> all = spreadRows(tokens * ep, model->topK, model->experts, *exponent);
   RowsCase most;
-  int64_t mostRows = -1;
+  int64_t maxRows = -1;
   const ExpertDeal deal{{static_cast<int32_t>(ep)}, static_cast<int32_t>(model->experts)};
   for (int32_t rank = 0; rank < deal.mesh.peers(); ++rank) {
     RowsCase mine{fmt::format("{}, {} tokens per rank, rank {} of {}, {}", name, tokens, rank, ep, skew),
                   model->hidden, model->inter,
                   std::vector<int64_t>(all.begin() + deal.first(rank), all.begin() + deal.first(rank + 1))};
-    if (mine.allRows() <= mostRows) continue;
-    mostRows = mine.allRows();
+    if (mine.allRows() <= maxRows) continue;
+    maxRows = mine.allRows();
     most = std::move(mine);
   }
   return most;

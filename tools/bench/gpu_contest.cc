@@ -12,7 +12,7 @@ namespace sluice::tools {
 namespace {
 
 // Both sides round intermediate values to bf16; a larger difference means a wrong result.
-constexpr double kMostDifference = 0.03;
+constexpr double kMaxDifference = 0.03;
 
 constexpr int64_t kRowsPerPiece = 8192;  // of activations, which the host computes
 
@@ -178,9 +178,9 @@ Expected<GpuContest::Verdict> GpuContest::check(NamedPeer& peer, Pass pass) {
   const Expected<double> difference = differenceFrom(pass);
   if (!difference) return difference.error();
   verdict.difference = *difference;
-  if (*difference <= kMostDifference) return verdict;
+  if (*difference <= kMaxDifference) return verdict;
   return Error{
-      fmt::format("differs from Sluice by {:.2g}, expected at most {}", *difference, kMostDifference)};
+      fmt::format("differs from Sluice by {:.2g}, expected at most {}", *difference, kMaxDifference)};
 }
 
 Expected<StepSeconds> GpuContest::run(NamedPeer& peer, Pass pass) {

@@ -28,10 +28,10 @@ double passesOf(int32_t m, int32_t rowBlock) { return (m + rowBlock - 1) / rowBl
 
 // Products that stay in the caches, with a few rows up to more than one block.
 std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed, const Effort& effort) {
-  constexpr int32_t kWidest = 512, kLongest = 2048, kMostRows = 512;
-  const std::vector<BFloat16> a = randomMatrix(int64_t{kMostRows} * kLongest);
+  constexpr int32_t kWidest = 512, kLongest = 2048, kMaxRows = 512;
+  const std::vector<BFloat16> a = randomMatrix(int64_t{kMaxRows} * kLongest);
   const std::vector<BFloat16> b = randomMatrix(int64_t{kWidest} * kLongest);
-  std::vector<BFloat16> c(size_t{kMostRows} * kWidest);
+  std::vector<BFloat16> c(size_t{kMaxRows} * kWidest);
   Scratch scratch = makeScratch(kernels.gmmScratchBytes(kWidest, kLongest));
   std::vector<TimedProduct> timed;
   for (int32_t k : {256, 768, 2048})
@@ -57,9 +57,9 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
 constexpr int32_t unevenRows(int32_t columns) { return columns + 1; }
 
 std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Effort& effort) {
-  constexpr int32_t kMost = 512, kMostRows = 512;
-  const std::vector<BFloat16> a = randomMatrix(int64_t{kMost} * kMostRows);
-  const std::vector<BFloat16> b = randomMatrix(int64_t{kMost} * kMostRows);
+  constexpr int32_t kMost = 512, kMaxRows = 512;
+  const std::vector<BFloat16> a = randomMatrix(int64_t{kMost} * kMaxRows);
+  const std::vector<BFloat16> b = randomMatrix(int64_t{kMost} * kMaxRows);
   std::vector<float> c(size_t{kMost} * unevenRows(kMost));
   Scratch scratch = makeScratch(kernels.weightGradScratchBytes(kMost, kMost));
   std::vector<TimedProduct> timed;

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-MOST_LINES = 600
+MAX_LINES = 600
 
 # (start of the path, forbidden include, reason)
 FORBIDDEN_INCLUDES = [
@@ -57,8 +57,8 @@ def read(path):
 def too_long(sources):
     for path in sources:
         lines = len(read(path))
-        if lines > MOST_LINES:
-            yield f"{path}:{lines}: more than {MOST_LINES} lines"
+        if lines > MAX_LINES:
+            yield f"{path}:{lines}: more than {MAX_LINES} lines"
 
 
 def forbidden_includes(sources):

@@ -15,7 +15,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostNamed = 8;
+constexpr size_t kMaxNamed = 8;
 
 // A whole number at the beginning of `text`, which is removed.
 template <class Number>
@@ -106,7 +106,7 @@ class TaskText {
   // "dispatch[3,0] of rank 1 (40 rows), and 3 more"
   std::string listed(const std::vector<SlotTasks>& tasks, bool withRows) const {
     std::string list;
-    for (size_t i = 0; i < std::min(tasks.size(), kMostNamed); ++i) {
+    for (size_t i = 0; i < std::min(tasks.size(), kMaxNamed); ++i) {
       const SlotTasks& each = tasks[i];
       const Family& family = program_.at(each.family);
       list += fmt::format("{}{}[{},{}]", i == 0 ? "" : ", ", family.name, each.slot,
@@ -114,8 +114,8 @@ class TaskText {
       if (each.rank != rank_) list += fmt::format(" of rank {}", each.rank);
       if (withRows) list += fmt::format(" ({})", plural(each.amount, "row"));
     }
-    if (tasks.size() > kMostNamed)
-      list += fmt::format(", and {} more", plural(static_cast<int64_t>(tasks.size() - kMostNamed), "slot"));
+    if (tasks.size() > kMaxNamed)
+      list += fmt::format(", and {} more", plural(static_cast<int64_t>(tasks.size() - kMaxNamed), "slot"));
     return list.empty() ? "nobody" : list;
   }
 

@@ -21,8 +21,8 @@ import typing
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUDGET = 360  # seconds
 PACKING = 4   # of them, for what is left after the last step
-MOST_LOG_BYTES = 256 * 1024
-MOST_ARCHIVE_BYTES = 16 * 1000 * 1000
+MAX_LOG_BYTES = 256 * 1024
+MAX_ARCHIVE_BYTES = 16 * 1000 * 1000
 NOTHING_TO_RUN = 3  # exit status of torch_products.py
 OUT_OF_TIME = "the time of this rung is over"
 
@@ -64,14 +64,14 @@ class Step(typing.NamedTuple):
 def shorten(path):
     """Leaves the beginning and the end of a log that is too long."""
     size = os.path.getsize(path)
-    if size <= MOST_LOG_BYTES:
+    if size <= MAX_LOG_BYTES:
         return
     with open(path, "rb") as log:
-        begin = log.read(MOST_LOG_BYTES // 4)
-        log.seek(-MOST_LOG_BYTES * 3 // 4, os.SEEK_END)
+        begin = log.read(MAX_LOG_BYTES // 4)
+        log.seek(-MAX_LOG_BYTES * 3 // 4, os.SEEK_END)
         end = log.read()
     with open(path, "wb") as log:
-        log.write(begin + b"\n[... %d bytes left out ...]\n" % (size - MOST_LOG_BYTES) + end)
+        log.write(begin + b"\n[... %d bytes left out ...]\n" % (size - MAX_LOG_BYTES) + end)
 
 
 def last_line(path):
@@ -320,7 +320,7 @@ class Visit:
         while True:
             with tarfile.open(archive, "w:gz") as tar:
                 tar.add(self.folder, arcname=os.path.basename(self.folder.rstrip("/")))
-            if os.path.getsize(archive) <= MOST_ARCHIVE_BYTES or not logs:
+            if os.path.getsize(archive) <= MAX_ARCHIVE_BYTES or not logs:
                 return archive
             os.remove(logs.pop())
 

@@ -20,7 +20,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRanks = 1 << 20;
 
 Expected<int> readNumber(const char* name, const char* text, int least, int most) {
   int number = 0;
@@ -90,7 +90,7 @@ Expected<std::optional<GivenRank>> findGivenRank(const Variables& variables) {
   if (!rank || !size)
     return Error{fmt::format("variable {}: found none, but {}={}, expected both or neither",
                              rank ? "WORLD_SIZE" : "RANK", rank ? "RANK" : "WORLD_SIZE", rank ? rank : size)};
-  const Expected<int> ranks = readNumber("WORLD_SIZE", size, 1, kMostRanks);
+  const Expected<int> ranks = readNumber("WORLD_SIZE", size, 1, kMaxRanks);
   if (!ranks) return ranks.error();
   const Expected<int> number = readNumber("RANK", rank, 0, *ranks - 1);
   if (!number) return Error{number.error().message + ", by WORLD_SIZE=" + size};

@@ -18,7 +18,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostOutput = size_t{64} << 10;
+constexpr size_t kMaxOutput = size_t{64} << 10;
 
 int becomeCommand(const std::vector<std::string>& arguments, const std::string& folder, int output) {
   std::vector<char*> argv;
@@ -49,7 +49,7 @@ bool readAll(int from, std::chrono::steady_clock::time_point end, std::string& o
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return true;
     output.append(buffer,
-                  std::min(static_cast<size_t>(count), kMostOutput - std::min(kMostOutput, output.size())));
+                  std::min(static_cast<size_t>(count), kMaxOutput - std::min(kMaxOutput, output.size())));
   }
 }
 

@@ -7,8 +7,8 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kMostRanks = 4096;
-constexpr int kMostSlotRows = 65536, kRowUnit = 16;
+constexpr int kMaxRanks = 4096;
+constexpr int kMaxSlotRows = 65536, kRowUnit = 16;
 constexpr std::string_view kAuto = "auto";
 
 // A number at the beginning of `text`, which is removed.
@@ -19,11 +19,11 @@ bool takeNumber(std::string_view& text, int most, int& number) {
   return true;
 }
 
-bool takeRanks(std::string_view& text, int& number) { return takeNumber(text, kMostRanks, number); }
+bool takeRanks(std::string_view& text, int& number) { return takeNumber(text, kMaxRanks, number); }
 
 // Rows of a slot, as sluicec takes them, or `auto`.
 bool takeSlotRows(std::string_view& text, int& number) {
-  if (!text.starts_with(kAuto)) return takeNumber(text, kMostSlotRows, number) && number % kRowUnit == 0;
+  if (!text.starts_with(kAuto)) return takeNumber(text, kMaxSlotRows, number) && number % kRowUnit == 0;
   text.remove_prefix(kAuto.size());
   number = 0;
   return true;
@@ -38,7 +38,7 @@ std::vector<int> RankRange::ranks() const {
 }
 
 Expected<RankRange> parseRanks(std::string_view text) {
-  const Error wrong{fmt::format("found '{}', expected N or A..B, from 1 to {}", text, kMostRanks)};
+  const Error wrong{fmt::format("found '{}', expected N or A..B, from 1 to {}", text, kMaxRanks)};
   RankRange range;
   std::string_view rest = text;
   if (!takeRanks(rest, range.first)) return wrong;
@@ -57,7 +57,7 @@ Expected<std::vector<int>> parseTp(std::string_view text) {
     if (!numbers.empty()) rest.remove_prefix(1);
     int number = 0;
     if (!takeRanks(rest, number))
-      return Error{fmt::format("found '{}', expected numbers from 1 to {}, such as 1,2,4", text, kMostRanks)};
+      return Error{fmt::format("found '{}', expected numbers from 1 to {}, such as 1,2,4", text, kMaxRanks)};
     numbers.push_back(number);
   } while (rest.starts_with(','));
   if (!rest.empty()) return Error{fmt::format("found '{}', expected numbers such as 1,2,4", text)};
@@ -72,7 +72,7 @@ Expected<std::vector<int>> parseSlotRows(std::string_view text) {
     int number = 0;
     if (!takeSlotRows(rest, number) || (!rest.empty() && rest.front() != ','))
       return Error{fmt::format("found '{}', expected auto or multiples of {} from {} to {}, such as 64,128",
-                               text, kRowUnit, kRowUnit, kMostSlotRows)};
+                               text, kRowUnit, kRowUnit, kMaxSlotRows)};
     numbers.push_back(number);
   } while (!rest.empty());
   return numbers;

@@ -34,7 +34,7 @@ class HangGraph {
         if (next.event) addTask(rank, failed, next);
     }
     hang.messages.assign(messages.begin(), messages.end());
-    hang.leftOut = edges_.size() - std::min(edges_.size(), kMostEdges);
+    hang.leftOut = edges_.size() - std::min(edges_.size(), kMaxEdges);
     hang.edges = missingFirst();
     return hang;
   }
@@ -154,14 +154,14 @@ class HangGraph {
     });
   }
 
-  // Back from what is missing, then all others; at most kMostEdges.
+  // Back from what is missing, then all others; at most kMaxEdges.
   std::vector<HangEdge> missingFirst() {
     std::vector<HangEdge> found;
     std::set<std::string> reached;
     std::vector<bool> taken(edges_.size());
     const auto take = [&](const auto& fits) {
       bool any = false;
-      for (size_t e = 0; e < edges_.size() && found.size() < kMostEdges; ++e) {
+      for (size_t e = 0; e < edges_.size() && found.size() < kMaxEdges; ++e) {
         if (taken[e] || !fits(edges_[e])) continue;
         taken[e] = any = true;
         reached.insert(edges_[e].from);

@@ -14,8 +14,8 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostSpans = 5'000'000;  // a browser's texts end at 512 MB
-constexpr size_t kMostTracks = 65535;
+constexpr size_t kMaxSpans = 5'000'000;  // a browser's texts end at 512 MB
+constexpr size_t kMaxTracks = 65535;
 constexpr size_t kTextRows = 16;
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
@@ -69,11 +69,11 @@ Expected<Json> reportJson(const ReportSource& source) {
   const TaskProgram& program = source.program.tables();
   Run run;
   if (source.hasRun()) run = analyseRun(source);
-  if (run.spans.size() > kMostSpans || run.tracks.size() > kMostTracks)
+  if (run.spans.size() > kMaxSpans || run.tracks.size() > kMaxTracks)
     return Error{
         fmt::format("{}: found {} spans of {} workers, expected at most {} of {} on a page; --format text "
                     "has no limit",
-                    source.file, run.spans.size(), run.tracks.size(), kMostSpans, kMostTracks)};
+                    source.file, run.spans.size(), run.tracks.size(), kMaxSpans, kMaxTracks)};
   Json facts = Json::array(), tables = Json::array(), events = Json::array(), entries = Json::array();
   const auto addFacts = [&](const Facts& some) {
     for (const auto& [name, value] : some) facts.push_back({name, value});

@@ -13,7 +13,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostCounts = 1 << 18;  // cells of a heat map
+constexpr size_t kMaxCounts = 1 << 18;  // cells of a heat map
 
 using Interval = std::pair<int64_t, int64_t>;
 
@@ -154,9 +154,9 @@ class Analysis {
   }
 
   void addRouted(EntryId entry, const AllSteps& all) {
-    if (all.tables.size() * static_cast<size_t>(program_.experts) > kMostCounts) {
+    if (all.tables.size() * static_cast<size_t>(program_.experts) > kMaxCounts) {
       run_.leftOut = fmt::format("rows per expert and rank: {} ranks times {} experts are more than {}",
-                                 all.tables.size(), program_.experts, kMostCounts);
+                                 all.tables.size(), program_.experts, kMaxCounts);
       return;
     }
     RoutedRows rows{entry, {}};

@@ -86,9 +86,9 @@ struct HangEdge {
 struct Hang {
   std::vector<std::string> messages;  // of the ranks, each once, in the order of their texts
   std::vector<HangEdge> edges;        // those that lead to what is missing first
-  size_t leftOut = 0;                 // edges beyond kMostEdges
+  size_t leftOut = 0;                 // edges beyond kMaxEdges
 };
-inline constexpr size_t kMostEdges = 64;
+inline constexpr size_t kMaxEdges = 64;
 
 // Nothing if no run of `source` failed.
 std::optional<Hang> findHang(const ReportSource& source);

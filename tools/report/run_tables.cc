@@ -13,7 +13,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostSlots = 100;
+constexpr size_t kMaxSlots = 100;
 
 double micro(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-3; }
 double percent(int64_t part, int64_t all) {
@@ -119,7 +119,7 @@ ReportTable slotTable(const ReportSource& source, const Run& run) {
     sum.expert = each.expert;
   }
   std::vector<std::pair<std::tuple<size_t, uint32_t, int64_t>, Sum>> slowest(sums.begin(), sums.end());
-  const size_t shown = std::min(kMostSlots, slowest.size());
+  const size_t shown = std::min(kMaxSlots, slowest.size());
   std::ranges::partial_sort(slowest, slowest.begin() + static_cast<std::ptrdiff_t>(shown), std::greater(),
                             [](const auto& each) { return each.second.time; });
   slowest.resize(shown);

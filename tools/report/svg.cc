@@ -16,7 +16,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostRanks = 8;
+constexpr size_t kMaxRanks = 8;
 constexpr double kWidth = 1000, kLeft = 118, kRow = 22, kGap = 4;
 constexpr const char *kWaitForRows = "#e4b7b7", *kWait = "#e6e6e6", *kRows = "#fbdcb4", *kResults = "#cfe6c8";
 
@@ -40,7 +40,7 @@ class Picture {
       entries_.insert(each.span->entry.value);
     }
     if (!begin_) return Error{fmt::format("{}: found no step to draw", source_.file)};
-    const size_t ranks = std::min(source_.ranks.size(), kMostRanks);
+    const size_t ranks = std::min(source_.ranks.size(), kMaxRanks);
     for (size_t rank = 0; rank < ranks; ++rank) drawRank(rank);
     if (ranks < source_.ranks.size())
       text(kLeft, y_ + 12, fmt::format("and {} more ranks", source_.ranks.size() - ranks)), y_ += kRow;

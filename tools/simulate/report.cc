@@ -10,7 +10,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kMostWaits = 8;
+constexpr size_t kMaxWaits = 8;
 
 double milli(SimTime time) { return secondsOf(time) * 1e3; }
 
@@ -94,7 +94,7 @@ std::string slowestText(const TaskProgram& program, const SimResult& result) {
       part(rank.idle), milli(rank.outstanding), milli(rank.exposed));
   std::vector<SimWait> waits = rank.waits;
   std::ranges::stable_sort(waits, std::greater<>(), &SimWait::time);
-  if (waits.size() > kMostWaits) waits.resize(kMostWaits);
+  if (waits.size() > kMaxWaits) waits.resize(kMaxWaits);
   for (const SimWait& wait : waits)
     text += fmt::format("  {:>11.4f} ms in {:>6} waits for {} before {}\n", milli(wait.time), wait.waits,
                         wait.event ? program.at(wait.event).name : "?", program.at(wait.family).name);

@@ -35,11 +35,11 @@ def digest(path):
 class Layer:
     """`description` identifies the layer; its files are in `folder`."""
 
-    def __init__(self, tools, root, folder, rng, most_ranks):
+    def __init__(self, tools, root, folder, rng, max_ranks):
         self.folder = folder
         self.program = os.path.join(folder, "layer.slp")
         self.inputs = os.path.join(folder, "in-{rank}")
-        self.ranks = rng.randint(1, most_ranks)
+        self.ranks = rng.randint(1, max_ranks)
         # ranks that share experts, and whether these have the same tokens
         self.tp = rng.choice([tp for tp in range(1, self.ranks + 1) if self.ranks % tp == 0])
         self.same = self.tp > 1 and rng.random() < 0.5

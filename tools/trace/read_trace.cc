@@ -21,8 +21,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-constexpr double kMostMicroseconds = 1e12;              // 11 days; exact to the nanosecond
-constexpr int64_t kMostNanoseconds = int64_t{1} << 62;  // of all spans together, so that sums are numbers
+constexpr double kMaxMicroseconds = 1e12;              // 11 days; exact to the nanosecond
+constexpr int64_t kMaxNanoseconds = int64_t{1} << 62;  // of all spans together, so that sums are numbers
 
 std::string shortened(const Json& value) {
   std::string text = oneLine(value.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -48,7 +48,7 @@ class Fields {
 
   int64_t nanoseconds(const Json& object, const char* key) {
     const Json& value = at(object, key);
-    if (value.is_number() && value.get<double>() >= 0 && value.get<double>() < kMostMicroseconds)
+    if (value.is_number() && value.get<double>() >= 0 && value.get<double>() < kMaxMicroseconds)
       return std::llround(value.get<double>() * 1e3);
     refuse(key, value, "microseconds");
     return 0;
@@ -135,7 +135,7 @@ class Reader {
     fields_.nowAt("");
     if (!programs_.empty()) return fields_.fail("found 'sluice' twice, expected it once");
     clock_ = fields_.text(described, "clock");
-    origin_ = fields_.whole(described, "origin", 0, kMostNanoseconds);
+    origin_ = fields_.whole(described, "origin", 0, kMaxNanoseconds);
     for (const Json& program : fields_.list(described, "programs")) {
       fields_.nowAt(fmt::format("program {} of 'sluice'", programs_.size()));
       const auto bytes =
@@ -179,7 +179,7 @@ class Reader {
   FailedRun readFailure(const TaskProgram& program, const Json& described) {
     FailedRun failed;
     failed.entry = id<EntryId>(described, "entry", program.entries);
-    failed.step = fields_.whole(described, "step", 0, kMostNanoseconds);
+    failed.step = fields_.whole(described, "step", 0, kMaxNanoseconds);
     failed.message = fields_.text(described, "message");
     if (failed.message.empty()) fields_.fail("message: found an empty text, expected why the run failed");
     for (const Json& next : fields_.list(described, "next")) {
@@ -199,8 +199,8 @@ class Reader {
     next.tile = static_cast<int32_t>(fields_.whole(described, "tile", 0, program.at(next.family).tiles - 1));
     if (fields_.at(described, "event") != -1) next.event = id<EventId>(described, "event", program.events);
     next.index = fields_.whole(described, "index", 0, kMost);
-    next.have = static_cast<uint64_t>(fields_.whole(described, "have", 0, kMostNanoseconds));
-    next.need = static_cast<uint64_t>(fields_.whole(described, "need", 0, kMostNanoseconds));
+    next.have = static_cast<uint64_t>(fields_.whole(described, "have", 0, kMaxNanoseconds));
+    next.need = static_cast<uint64_t>(fields_.whole(described, "need", 0, kMaxNanoseconds));
     for (const Json& rank : fields_.list(described, "ranks")) {
       if (!Fields::isWhole(rank, 0, program.mesh.peers() - 1)) {
         fields_.refuse("ranks", rank, fmt::format("a number of 0 to {}", program.mesh.peers() - 1));
@@ -290,7 +290,7 @@ class Reader {
       fields_.fail(
           fmt::format("cat: found '{}', expected task, wait, stuck, idle or step", oneLine(category)));
     total_ += span.end - span.begin;
-    if (total_ > kMostNanoseconds) fields_.fail("found spans of more than a century in all");
+    if (total_ > kMaxNanoseconds) fields_.fail("found spans of more than a century in all");
     if (!fields_.error()) trace.spans.push_back(span);
   }
 
@@ -323,7 +323,7 @@ class Reader {
 
   void readOther(const TaskProgram& program, const std::string& name, const std::string& category,
                  const Json& args, const Trace& trace, TraceSpan& span) {
-    if (category == "step") span.slot = fields_.whole(args, "step", 0, kMostNanoseconds);
+    if (category == "step") span.slot = fields_.whole(args, "step", 0, kMaxNanoseconds);
     const bool isRun = category == "step" && !fields_.at(args, "routing").is_null();
     const std::string entry = isRun ? name : fields_.text(args, "entry");
     for (uint32_t e = 0; e < program.entries.size(); ++e)

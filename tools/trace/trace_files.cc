@@ -15,8 +15,8 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kMostRanks = 4096;                  // whose files are looked for
-constexpr int64_t kMostApart = int64_t{1} << 60;  // ns between the origins of files: 36 years
+constexpr int kMaxRanks = 4096;                  // whose files are looked for
+constexpr int64_t kMaxApart = int64_t{1} << 60;  // ns between the origins of files: 36 years
 
 struct NamedFile {
   std::string path;
@@ -32,7 +32,7 @@ Expected<TraceFile> readFile(const std::string& path) {
 }
 
 Expected<std::vector<NamedFile>> readFiles(const std::string& pattern) {
-  const Expected<std::vector<std::string>> paths = rankPaths(pattern, kMostRanks);
+  const Expected<std::vector<std::string>> paths = rankPaths(pattern, kMaxRanks);
   if (!paths) return paths.error();
   std::vector<NamedFile> files;
   for (const std::string& path : *paths) {
@@ -149,7 +149,7 @@ Expected<std::vector<TracedProgram>> readTrace(const std::string& path) {
   std::vector<int64_t> offsets;
   for (const NamedFile& each : *files) {
     offsets.push_back(offsetOf(each.file, files->front().file));
-    if (std::abs(offsets.back()) > kMostApart)
+    if (std::abs(offsets.back()) > kMaxApart)
       return Error{fmt::format("{}: found times {} s from those of {}, expected those of one job", each.path,
                                offsets.back() / 1'000'000'000, files->front().path)};
   }

@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostCandidates = 12;  // the number of candidates that are simulated
+constexpr size_t kMaxCandidates = 12;  // the number of candidates that are simulated
 
 constexpr int32_t kSlots[] = {16,  32,  48,  64,  80,  96,  112, 128, 160, 192,
                               224, 256, 320, 384, 448, 512, 640, 768, 1024};
@@ -60,7 +60,7 @@ class Chooser {
 
   // The best sizes by the model, best first; the given ones if nothing can be cut.
   std::vector<CutSizes> candidates() const {
-    return seen_.empty() ? std::vector{sizes_} : seen_.candidates(kMostCandidates);
+    return seen_.empty() ? std::vector{sizes_} : seen_.candidates(kMaxCandidates);
   }
   void take(const CutSizes& sizes) {
     sizes_ = sizes;

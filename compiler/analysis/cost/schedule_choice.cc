@@ -19,7 +19,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMostTasks = 1 << 13;  // tasks of an entry that is simulated
+constexpr int64_t kMaxTasks = 1 << 13;  // tasks of an entry that is simulated
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -56,7 +56,7 @@ std::string busyText(const TaskProgram& program, const SimResult& result) {
                      100 * secondsOf(times.idle) / all);
 }
 
-// How many experts of the rank to simulate so that no entry runs more than kMostTasks; 0 if one expert is
+// How many experts of the rank to simulate so that no entry runs more than kMaxTasks; 0 if one expert is
 // already too many, or the problem has no events.
 int32_t expertsToSimulate(const CostProblem& problem, const ExpectedRows& rows, const LayerCost& cost) {
   const TaskProgram& program = problem.program;
@@ -69,8 +69,7 @@ int32_t expertsToSimulate(const CostProblem& problem, const ExpectedRows& rows, 
       if (program.families[f].entry.value == entry) tasks += cost.families[f].tasks;
     most = std::max(most, tasks);
   }
-  return static_cast<int32_t>(
-      std::min(experts, std::floor(experts * static_cast<double>(kMostTasks) / most)));
+  return static_cast<int32_t>(std::min(experts, std::floor(experts * static_cast<double>(kMaxTasks) / most)));
 }
 
 // With the rest of the step as if it kept the busiest kind of core, or the link, busy all the time.
@@ -244,19 +243,19 @@ class Scheduler {
 };
 
 int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& cost, SpaceKind kind) {
-  int64_t mostTiles = 1, fill = 1;
+  int64_t maxTiles = 1, fill = 1;
   double slots = 0;
   for (size_t f = 0; f < problem.program.families.size(); ++f) {
     const Family& family = problem.program.families[f];
     if (problem.spaceOf(family) != kind) continue;
     const int64_t tiles = tilesOf(family), cores = coresOf(problem, family);
-    mostTiles = std::max(mostTiles, tiles);
+    maxTiles = std::max(maxTiles, tiles);
     fill = std::max(fill, (cores + tiles - 1) / tiles);
     slots = std::max(slots, cost.families[f].tasks / static_cast<double>(tiles));
   }
   const auto expected = std::bit_ceil(static_cast<uint64_t>(std::clamp(std::ceil(slots), 1.0, 65536.0)));
   const int64_t wanted = std::min(std::max<int64_t>(window, fill), static_cast<int64_t>(expected));
-  return static_cast<int32_t>(std::clamp<int64_t>(kMaxTableTasks / mostTiles, 1, wanted));
+  return static_cast<int32_t>(std::clamp<int64_t>(kMaxTableTasks / maxTiles, 1, wanted));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ class ExchangeShape:
                 if tensor["type"] == "BF16":
                     tensor["type"] = "F32"
         sizes = {name: getattr(self, name) for name in ("hidden", "top_k", "ranks", "max_tokens")}
-        sizes.update({"owners": self.most_owners} if by_rank else {"experts": self.experts})
+        sizes.update({"owners": self.max_owners} if by_rank else {"experts": self.experts})
         try:
             return cache.compile_graph(graph, sizes, options=self._options())
         except RuntimeError as error:
@@ -70,7 +70,7 @@ class ExchangeShape:
         return tuple(options)
 
     @property
-    def most_owners(self) -> int:
+    def max_owners(self) -> int:
         """The most ranks of a token."""
         return min(self.top_k, self.ranks)
 
@@ -82,14 +82,14 @@ class ExchangeShape:
         return own.start, len(own)
 
     def owners(self, ids: torch.Tensor) -> torch.Tensor:
-        """[T, most_owners]: the distinct ranks that own the experts of each token, -1 for none."""
+        """[T, max_owners]: the distinct ranks that own the experts of each token, -1 for none."""
         few, more = divmod(self.experts, self.ranks)
         border = more * (few + 1)
         of_few = more + torch.div(ids - border, max(few, 1), rounding_mode="floor")
         owners = torch.where(ids < border, torch.div(ids, few + 1, rounding_mode="floor"), of_few)
         owners = torch.where(ids < 0, ids, owners).sort(dim=1, descending=True).values
         owners[:, 1:].masked_fill_(owners[:, 1:] == owners[:, :-1].clone(), -1)
-        return owners.sort(dim=1, descending=True).values[:, : self.most_owners]
+        return owners.sort(dim=1, descending=True).values[:, : self.max_owners]
 
 
 def check_ids(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int):

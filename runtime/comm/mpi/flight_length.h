@@ -12,7 +12,7 @@ namespace sluice::mpi {
 class FlightLength {
  public:
   static constexpr int64_t kShort = 2'000'000, kLong = 8'000'000;  // ns
-  static constexpr size_t kLeastBytes = size_t{128} << 10, kMostBytes = size_t{8} << 20;
+  static constexpr size_t kLeastBytes = size_t{128} << 10, kMaxBytes = size_t{8} << 20;
 
   explicit FlightLength(size_t bytes) : bytes_(bytes) {}
 
@@ -21,7 +21,7 @@ class FlightLength {
   // Records that a flight of `bytes` took this long. Only full flights measure the network.
   void took(size_t bytes, int64_t nanoseconds) {
     if (bytes < bytes_) return;
-    if (nanoseconds < kShort && bytes_ < kMostBytes) bytes_ *= 2;
+    if (nanoseconds < kShort && bytes_ < kMaxBytes) bytes_ *= 2;
     if (nanoseconds > kLong && bytes_ > kLeastBytes) bytes_ /= 2;
   }
 

@@ -27,7 +27,7 @@ struct SchedulerAttributes {
   int32_t nice;
   uint32_t priority;
   uint64_t runtime, deadline, period;  // ns; an ordinary thread's slice is its runtime
-  uint32_t leastUse, mostUse;
+  uint32_t leastUse, maxUse;
 };
 
 void askForShortSlices() {

@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostFiles = 253;  // per message; the kernel's limit
+constexpr size_t kMaxFiles = 253;  // per message; the kernel's limit
 #ifdef SO_PEERPIDFD
 constexpr int kPeerPidfd = SO_PEERPIDFD;
 #else
@@ -101,7 +101,7 @@ bool isGone(const FileDescriptor& socket) {
 bool sendMessage(const FileDescriptor& socket, std::span<const std::byte> message,
                  const std::vector<int>& files) {
   iovec part{const_cast<std::byte*>(message.data()), message.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))];
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
@@ -123,7 +123,7 @@ Expected<LocalMessage> receiveMessage(const FileDescriptor& socket, size_t limit
   LocalMessage message;
   message.bytes.resize(limit);
   iovec part{message.bytes.data(), limit};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))];
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;

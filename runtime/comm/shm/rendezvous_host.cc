@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMostSilent = 64;  // connections that have not identified themselves
+constexpr size_t kMaxSilent = 64;  // connections that have not identified themselves
 
 class Host {
  public:
@@ -113,7 +113,7 @@ Status Host::acceptOne() {
   }
   connection.process = peer->process;
   silent_.push_back(std::move(connection));
-  if (silent_.size() > kMostSilent) silent_.pop_front();
+  if (silent_.size() > kMaxSilent) silent_.pop_front();
   return {};
 }
 
@@ -235,7 +235,7 @@ void Host::refuseAll(const std::string& reason) {
 }  // namespace
 
 Expected<Meeting> hostRendezvous(const SharedMemoryJob& job, LifeLineKind kind, int64_t deadline) {
-  auto listener = listenLocally(rendezvousName(job.name), job.size + static_cast<int>(kMostSilent));
+  auto listener = listenLocally(rendezvousName(job.name), job.size + static_cast<int>(kMaxSilent));
   if (!listener) return listener.error();
   if (!*listener) return Error{fmt::format("another process waits as rank 0 of job '{}' already", job.name)};
   return Host(job, std::move(*listener), deadline).meet(kind);

@@ -122,7 +122,7 @@ TEST_CASE("products of codes have the bits of exact sums, whatever multiplies th
 }
 
 TEST_CASE("the largest sums of codes are exact") {
-  constexpr auto kLongest = static_cast<int32_t>(kMostCodes);
+  constexpr auto kLongest = static_cast<int32_t>(kMaxCodes);
   Matrix<int8_t> a(1, kLongest, kLongest, 0, false), b(kLongest, 2, 2, 0, false);
   for (int32_t i = 0; i < kLongest; ++i) a.at(0, i) = b.at(i, 0) = -128, b.at(i, 1) = 127;
   const float one[2] = {1, 1};

@@ -75,7 +75,7 @@ void runScaled(const Implementation& by, GmmArgs args, bool packed) {
 // The definition in kernels.h, step by step; groups begin at the first number of the sum.
 void groupsReference(const GmmArgs& args, const Matrix<int8_t>& a, const Weight& weight, int32_t group,
                      Bf16Matrix& c) {
-  const int32_t stretch = std::min(group, kMostStretch);
+  const int32_t stretch = std::min(group, kMaxStretch);
   for (int32_t r = 0; r < args.rows; ++r)
     for (int32_t j = 0; j < args.n; ++j) {
       float total = 0;

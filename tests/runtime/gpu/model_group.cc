@@ -142,8 +142,8 @@ Expected<StepOutcome> ModelGroup::run(const StepTables& tables, Transport& trans
 
 Expected<std::vector<StepOutcome>> ModelGroup::launch(std::span<const StepTables* const> all,
                                                       double timeoutSeconds) {
-  constexpr double kMostSeconds = 0.05;  // of the model's clock
-  const auto limit = static_cast<uint64_t>(limitNanoseconds(std::min(timeoutSeconds, kMostSeconds)));
+  constexpr double kMaxSeconds = 0.05;  // of the model's clock
+  const auto limit = static_cast<uint64_t>(limitNanoseconds(std::min(timeoutSeconds, kMaxSeconds)));
   const int ranks = partitions_.ranks();
   gpu::Launch launch{.partitions = ranks};
   std::vector<StepOutcome> outcomes(all.size());

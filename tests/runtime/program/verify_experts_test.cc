@@ -120,7 +120,7 @@ TEST_CASE("what only experts wait for is not waited for at a rank that owns none
     const EventId back{static_cast<uint32_t>(returned - p.events.begin())};
     const EventId all =
         countGradients(p, p.expertsDiffer() ? ThresholdRule::kExpertsOfRank : ThresholdRule::kConstant,
-                       int64_t{p.at(grad).tiles} * (p.expertsDiffer() ? 1 : p.mostExperts()));
+                       int64_t{p.at(grad).tiles} * (p.expertsDiffer() ? 1 : p.maxExperts()));
     p.families[grad.value].waits.push_back(back);
     for (uint32_t f = grad.value + 1; f < p.families.size(); ++f)
       if (p.families[f].name == "combine.sum") p.families[f].waits = {all};

@@ -203,7 +203,7 @@ TEST_CASE("a wait for all tokens does not cover the rows that arrive") {
   };
   const uint32_t grad = familyOf("down_weight_grad"), dx = familyOf("dense_dx");
   const EventId gradDone =
-      event("grad_done", ThresholdRule::kConstant, int64_t{p.families[grad].tiles} * p.mostExperts());
+      event("grad_done", ThresholdRule::kConstant, int64_t{p.families[grad].tiles} * p.maxExperts());
   const EventId dxDone = event("dx_all", ThresholdRule::kSlotsOfTokens, p.families[dx].tiles);
   p.families[grad].signals = {gradDone};
   p.families[dx].waits.push_back(gradDone);

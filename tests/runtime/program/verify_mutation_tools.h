@@ -108,7 +108,7 @@ inline void setSecond(std::vector<EventId>& links, EventId id) {
 inline void countAllExperts(const TaskProgram& p, EventArray& event, int64_t tiles) {
   event.space = EventSpace::kOne;
   event.rule = p.expertsDiffer() ? ThresholdRule::kExpertsOfRank : ThresholdRule::kConstant;
-  event.factor = p.expertsDiffer() ? tiles : tiles * p.mostExperts();
+  event.factor = p.expertsDiffer() ? tiles : tiles * p.maxExperts();
 }
 
 // Part of subtleMutations(): families that come late and write where others have read.

@@ -7,7 +7,7 @@ import unittest
 
 TOOLS = sys.argv[1:]
 # LLVM brings more than a thousand options; each of these runs takes a while.
-MOST_OPTIONS = 30
+MAX_OPTIONS = 30
 
 
 def run(*command):
@@ -44,7 +44,7 @@ class EmptyValues(unittest.TestCase):
         tried = {}
         for command in commands():
             flags = sorted(set(read_options(run(*command, "--help").stdout)))
-            step = max(1, len(flags) // MOST_OPTIONS)
+            step = max(1, len(flags) // MAX_OPTIONS)
             for turn, flag in enumerate(flags[::step]):
                 forms = [[flag, "", "--other", "x"], [f"{flag}="], [flag, ",", "x"]]
                 self.expect_refused([*command, "file", *forms[turn % len(forms)]], flag)

@@ -6,7 +6,7 @@ import {upperBound} from "./rows.js";
 import {ROW, GAP, shapeOf} from "./timeline_draw.js";
 
 const NEAR = 3;          // pixels
-const MOST_ARROWS = 200;
+const MAX_ARROWS = 200;
 
 /** {part, at} of the span at a place of the window, or null. */
 export function spanAt(timeline, x, y) {
@@ -85,7 +85,7 @@ function endedBy(part, at) {
     part.waits = new Uint32Array(part.starts[count]);
     for (let i = 0; i < count; ++i) if (cause[i] >= 0) part.waits[next[cause[i]]++] = i;
   }
-  return part.waits.subarray(part.starts[at], Math.min(part.starts[at + 1], part.starts[at] + MOST_ARROWS));
+  return part.waits.subarray(part.starts[at], Math.min(part.starts[at + 1], part.starts[at] + MAX_ARROWS));
 }
 
 function arrow(context, x1, y1, x2, y2, colour) {

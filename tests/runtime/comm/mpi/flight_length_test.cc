@@ -42,12 +42,12 @@ TEST_CASE("a flight that was not full changes nothing") {
 TEST_CASE("flights get neither shorter nor longer than the limits, whatever the network does") {
   CHECK(settled(kStart, 50e6, 0) == FlightLength::kLeastBytes);
   CHECK(settled(kStart, 0, 1e6) == FlightLength::kLeastBytes);
-  CHECK(settled(kStart, 0, 0) == FlightLength::kMostBytes);
+  CHECK(settled(kStart, 0, 0) == FlightLength::kMaxBytes);
 }
 
 TEST_CASE("flights settle at the length that takes 2 to 8 ms") {
   for (double mbit : {210., 400., 640., 1000., 2500., 10000.})
-    for (size_t start : {kStart, FlightLength::kLeastBytes, FlightLength::kMostBytes}) {
+    for (size_t start : {kStart, FlightLength::kLeastBytes, FlightLength::kMaxBytes}) {
       CAPTURE(mbit, start);
       const double byte = 8e3 / mbit;  // ns
       const double took = 300e3 + byte * static_cast<double>(settled(start, 300e3, byte));

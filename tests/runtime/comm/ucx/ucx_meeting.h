@@ -20,14 +20,14 @@ namespace sluice {
 
 class UcxMeeting {
  public:
-  static constexpr int kMostRanks = 8;
+  static constexpr int kMaxRanks = 8;
 
   // In the parent, before it forks.
   explicit UcxMeeting(int ranks)
       : ranks_(ranks),
         board_(static_cast<Board*>(
             mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-    if (ranks > kMostRanks || board_ == MAP_FAILED) std::abort();
+    if (ranks > kMaxRanks || board_ == MAP_FAILED) std::abort();
 #ifdef __SANITIZE_THREAD__
     // UCX replaces madvise(), which threads call while they end, when ThreadSanitizer no longer knows them
     setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);
@@ -44,7 +44,7 @@ class UcxMeeting {
     auto endpoint = openUcx();
     if (!endpoint) return endpoint.error();
     const std::string& address = (*endpoint)->address();
-    if (address.size() > kMostBytes) return Error{fmt::format("an address of {} bytes", address.size())};
+    if (address.size() > kMaxBytes) return Error{fmt::format("an address of {} bytes", address.size())};
     board_->bytes[rank] = address.size();
     std::memcpy(board_->addresses[rank], address.data(), address.size());
     if (!meet()) return Error{"not all ranks came to the meeting"};
@@ -59,13 +59,13 @@ class UcxMeeting {
   }
 
  private:
-  static constexpr size_t kMostBytes = 8192;
+  static constexpr size_t kMaxBytes = 8192;
 
   // Zeros at first.
   struct Board {
     std::atomic<int> arrived;
-    size_t bytes[kMostRanks];
-    char addresses[kMostRanks][kMostBytes];
+    size_t bytes[kMaxRanks];
+    char addresses[kMaxRanks][kMaxBytes];
   };
 
   // Returns true when all ranks have called it, false after a minute.

@@ -43,7 +43,7 @@ std::unique_ptr<Transport> joinNetwork(double timeoutSeconds) {
 int main(int argc, char** argv) {
   using namespace sluice;
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 0;
-  if (ranks < 1 || ranks > UcxMeeting::kMostRanks) {
+  if (ranks < 1 || ranks > UcxMeeting::kMaxRanks) {
     std::fprintf(stderr, "usage: ucx_ranks RANKS [CATCH2 ARGUMENT...]\n");
     return 2;
   }
