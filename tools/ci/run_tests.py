@@ -256,7 +256,7 @@ PARTS = {
     "tidy": Part(lambda: script("clang-tidy", ["tools/ci/tidy", "--all"]), 40),
     "kernel-tsan": Part(lambda: bazel_test("kernel for GPUs under TSan", KERNEL_TESTS + read_left_out("tsan"), ["--config=tsan"]),
                         15, ("ops/gpu/", "runtime/gpu/", "tests/gpu/")),
-    "walkthrough": Part(walkthrough, 30, ("docs/ADDING_AN_OP.md",)),
+    "walkthrough": Part(walkthrough, 20, ("docs/ADDING_AN_OP.md",)),
     "cmake": Part(lambda: script("CMake build", ["tools/ci/cmake_build"]), 10, ("tools/cmake/", "ops/gpu/", "runtime/gpu/")),
     "release": Part(release, 10, ("tools/release", "tools/install/", "ops/torch/setup.py", "tests/tools/release/")),
     "libraries": Part(lambda: bazel_test("PyTorch, MPI, oneDNN and what is installed", LIBRARY_TESTS)),
