@@ -16,7 +16,7 @@ def QuantizeWeights : Pass<"quantize-weights", "::mlir::ModuleOp"> {
   }];
   let options = [
     ListOption<"keep", "keep", "std::string", "inputs that keep their type, because they are trained">,
-    Option<"encode", "encode", "std::string", "\"int8\"", "encodings (runtime/base/encodings.h), of which those of weights count">,
+    Option<"encode", "encode", "std::string", "\"int8\"", "encodings (runtime/base/encodings.h), whose encodings of weights count">,
   ];
 }
 

@@ -73,7 +73,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
            tensorOf(input.getValue()).getElementType().isBF16();
   }
 
-  // An encoding of a single weight is that of an input of which products may read codes.
+  // A single weight that has an encoding must be an input whose codes products may read.
   LogicalResult checkNames(moe::GraphOp graph, const Encodings& encodings,
                            const llvm::MapVector<llvm::StringRef, size_t>& weights) {
     for (const auto& [name, encoding] : encodings.single) {

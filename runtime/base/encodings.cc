@@ -95,24 +95,18 @@ Error refuse(std::string_view place, std::string_view found, std::string_view ex
   return Error{fmt::format("encode: {}={}, expected {}", place, found, expected)};
 }
 
-Status setWeight(Encodings& encodings, std::string_view place, std::string_view name) {
-  const Encoding* encoding = findEncoding(name);
-  const auto fitsWeights = [](const Encoding& each) { return fits("weights", each); };
-  if (encoding == nullptr || !fitsWeights(*encoding))
-    return refuse(place, name, "one of " + namesOf(fitsWeights));
-  encodings.single[std::string(place.substr(kWeight.size()))] = encoding;
-  return {};
-}
-
 Status setOne(Encodings& encodings, std::string_view place, std::string_view name, const Encoding*& kept) {
-  if (place.starts_with(kWeight)) return setWeight(encodings, place, name);
-  const Place* const known = std::ranges::find(kPlaces, place, &Place::name);
+  const bool isSingle = place.starts_with(kWeight);
+  const Place* const known = std::ranges::find(kPlaces, isSingle ? "weights" : place, &Place::name);
   if (known == std::end(kPlaces))
     return Error{fmt::format("encode: found no place '{}', expected one of {}", place, placeNames())};
+  const auto fitsHere = [&](const Encoding& each) { return fits(known->name, each); };
   const Encoding* encoding = findEncoding(name);
-  if (encoding == nullptr || !fits(place, *encoding))
-    return refuse(place, name, "one of " + namesOf([&](const Encoding& each) { return fits(place, each); }));
-  (known->encoding == nullptr ? kept : encodings.*known->encoding) = encoding;
+  if (encoding == nullptr || !fitsHere(*encoding)) return refuse(place, name, "one of " + namesOf(fitsHere));
+  if (isSingle)
+    encodings.single[std::string(place.substr(kWeight.size()))] = encoding;
+  else
+    (known->encoding == nullptr ? kept : encodings.*known->encoding) = encoding;
   return {};
 }
 

@@ -57,6 +57,11 @@ class Experts(torch.nn.Module):
         return y if scores is None else y * scores
 
 
+class Failing(Experts):
+    def forward(self, routed_input, num_tokens_per_expert, scores=None):
+        raise KeyError("no result")
+
+
 class Mesh:
     """A DeviceMesh, which PyTorch has from 2.2 on: names of dimensions, and their process groups."""
 
@@ -187,6 +192,8 @@ class HyperParallelTest(unittest.TestCase):
         graph.propagate_splits(tsv)
         self.assertEqual([graph.get_op(name).task_num for name in ("swiglu_grad", "gate_grad", "combine", "w1_grad")], [1, 1, 1, 1])
         self.assertGreater(graph.get_op("act_grad").task_num, 1)
+        (act_grad,) = graph.get_op("act_grad").outputs
+        self.assertEqual((act_grad.split_dim, act_grad.split_num), (-1, 1))
 
     def test_graphs_that_are_wrong(self):
         tsv = TaskSplitValue(2, 2, 1024, 16, 8)
@@ -270,6 +277,9 @@ class HyperParallelTest(unittest.TestCase):
             ExpertParallel().apply(torch.nn.ReLU(), mesh)
         with self.assertRaisesRegex(ValueError, "expected 'ep' and 'tp', or a pair of process groups"):
             ExpertTensorParallel().apply(module, mesh)
+        with self.assertRaisesRegex(ValueError, r"no stacks of one part for each of the same experts: weight \[4, 3\], bias \[5\]"):
+            module.weight, module.bias = torch.nn.Parameter(torch.zeros(4, 3)), torch.nn.Parameter(torch.zeros(5))
+            ExpertParallel().apply(module, mesh)
         with self.assertRaises(TypeError):
             BaseExpertParallel()
 
@@ -359,7 +369,18 @@ def check_errors(rank, size):
         raise AssertionError("counts that do not fit are accepted")
     except (ValueError, RuntimeError) as error:
         assert "counts sum to" in str(error), error
+    try:
+        module(rows, torch.cat([counts, counts.new_zeros(1)]), scores)
+        raise AssertionError("counts of another number of experts are accepted")
+    except (ValueError, RuntimeError) as error:
+        assert "counts has shape [7], expected [6]" in str(error), error
     step(module, rows, counts, scores, dy)  # the next one is right
+    failing = ExpertParallel().apply(Failing(), Mesh(ep=dist.group.WORLD))
+    try:
+        failing(rows, counts, scores)
+        raise AssertionError("a module that fails gives a result")
+    except KeyError:
+        assert not failing._parallel_handles  # else they would keep the routing of each such step
     for style, mesh, said in (
         (ExpertParallel(), Mesh(ep=dist.group.WORLD), "Experts has the part of a rank already"),
         (TensorParallel(tokens="own"), Mesh(tp=dist.group.WORLD), "tokens is 'own', expected 'same'"),

@@ -56,7 +56,7 @@ class FineTuning:
     def load_weights(self, gate: torch.Tensor | None, up: torch.Tensor, down: torch.Tensor):
         """Sets the weights of this rank's experts (its shard of them): gate and up [E, I, H], down [E, H, I]. They are
         copied. gate is None if the activation has none."""
-        shape, sizes = self.layer.shape, self._sizes()
+        shape, sizes = self.layer.shape, self.sizes
         if (gate is None) != (shape.inputs == 1):
             said, has = ("None", "a") if gate is None else ("given", "no")
             raise ValueError(f"gate is {said}, but {shape.activation} has {has} gate")
@@ -75,7 +75,8 @@ class FineTuning:
         load_experts(path, self.layer, prefix, **options)
         self._loaded = True
 
-    def _sizes(self) -> dict[str, list[int]]:
+    @property
+    def sizes(self) -> dict[str, list[int]]:
         """The shapes of this rank's matrices, which are those of parameters only without codes."""
         shape, experts = self.layer.shape, len(self.layer.gate_up_weight)
         up, down = [experts, shape.part, shape.hidden], [experts, shape.hidden, shape.part]
@@ -168,7 +169,7 @@ class FineTuning:
 
     def _check_loaded(self):
         if not self._loaded:
-            sizes = self._sizes()
+            sizes = self.sizes
             raise RuntimeError(
                 f"weights of {sizes['up'][0]} experts are not loaded: call load_weights(gate, up, down) with gate and up "
                 f"{sizes['up']} and down {sizes['down']}"

@@ -198,19 +198,19 @@ class _Lowering:
             self.add_product(op)
         elif op.op_type is OpType.SWIGLU:
             (gate_up,), (act,) = self.wide(op, 1), op.outputs
-            self.node(op, "activation", {"gate_up": self.rows(gate_up)}, {"act": self.rows(act)}, kind="swiglu")
+            self.graph.add_op("activation", {"gate_up": self.rows(gate_up)}, {"act": self.rows(act)}, op.name, kind="swiglu")
         else:
             (act_grad, gate_up), (grad,) = self.wide(op, 2), op.outputs
             operands = {"act_grad": self.rows(act_grad), "gate_up": self.rows(gate_up)}
-            self.node(op, "activation_grad", operands, {"gate_up_grad": self.rows(grad)}, kind="swiglu")
+            self.graph.add_op("activation_grad", operands, {"gate_up_grad": self.rows(grad)}, op.name, kind="swiglu")
 
     def add_exchange(self, op: OperatorNode):
         (source,), (target,) = self.wide(op, 1), op.outputs
         kind = getattr(op.fill_config, "moe_type", None)
         if kind is AllToAllType.DISPATCH:
-            self.node(op, "dispatch", {"tokens": self.tensor(source, "T"), "routing": "routing"}, {"rows": self.rows(target)})
+            self.graph.add_op("dispatch", {"tokens": self.tensor(source, "T"), "routing": "routing"}, {"rows": self.rows(target)}, op.name)
         elif kind is AllToAllType.COMBINE:
-            self.node(op, "combine", {"rows": self.rows(source), "routing": "routing"}, {"tokens": self.tensor(target, "T")})
+            self.graph.add_op("combine", {"rows": self.rows(source), "routing": "routing"}, {"tokens": self.tensor(target, "T")}, op.name)
         else:
             raise ValueError(f"node {op.name!r} is an exchange of type {kind}, expected DISPATCH or COMBINE")
 
@@ -218,10 +218,10 @@ class _Lowering:
         """A weight gradient is a sum over the rows of an expert, so it has a matrix for each."""
         (a, b), (c,) = self.wide(op, 2), op.outputs
         if len(c.shape) == 3:
-            self.node(op, "gmm_weight_grad", {"a": self.rows(a), "b": self.rows(b)}, {"grad": self.tensor(c, "E")})
+            self.graph.add_op("gmm_weight_grad", {"a": self.rows(a), "b": self.rows(b)}, {"grad": self.tensor(c, "E")}, op.name)
         else:
             transpose = {"transpose": True} if b.transpose else {}
-            self.node(op, "gmm", {"rows": self.rows(a), "weight": self.tensor(b, "E")}, {"product": self.rows(c)}, **transpose)
+            self.graph.add_op("gmm", {"rows": self.rows(a), "weight": self.tensor(b, "E")}, {"product": self.rows(c)}, op.name, **transpose)
 
     def wide(self, op: OperatorNode, count: int) -> list[TensorSpec]:
         """The inputs of a node that are matrices or stacks of them, not offsets, sizes and lists of groups."""
@@ -243,6 +243,3 @@ class _Lowering:
         elif known != fields:
             raise ValueError(f"tensor {spec.name!r} is used as {known['shape']} and as {fields['shape']}")
         return spec.name
-
-    def node(self, op: OperatorNode, name: str, inputs: dict, outputs: dict, **fields):
-        self.graph.add_op(name, inputs, outputs, op.name, **fields)

@@ -54,9 +54,12 @@ class BaseExpertParallel(ParallelStyle):
         signature = inspect.signature(compute)
 
         def forward(*inputs, **named):
-            given = signature.bind(*inputs, **named)
-            routed = compute(*self._token_dispatch(module, given.args, device_mesh), **given.kwargs)
-            return self._token_combine(module, routed, device_mesh)
+            given, open_before = signature.bind(*inputs, **named), len(module._parallel_handles)
+            try:
+                routed = compute(*self._token_dispatch(module, given.args, device_mesh), **given.kwargs)
+                return self._token_combine(module, routed, device_mesh)
+            finally:
+                del module._parallel_handles[open_before:]
 
         module._parallel_handles = []  # of dispatches whose combine has not come
         module.forward = forward
@@ -97,25 +100,31 @@ class _Style(BaseExpertParallel):
             return module
         if self._groups(device_mesh)[1] is not None and self.tokens != "same":
             raise ValueError(f"tokens is {self.tokens!r}, expected 'same' for modules that are no layers of sluice_torch")
-        parts = [self._parts(name, each, device_mesh) for name, each in module.named_modules()]
-        if not any(parts):
+        parameters = dict(module.named_parameters())
+        if not parameters:
             raise ValueError(f"{type(module).__name__} has neither a sluice_torch.MoE nor a parameter")
-        return super().apply(module, device_mesh)
+        experts = {name: len(each) if each.dim() else None for name, each in parameters.items()}
+        if len(set(experts.values())) > 1 or None in experts.values():
+            shapes = ", ".join(f"{name} {list(each.shape)}" for name, each in parameters.items())
+            raise ValueError(f"the parameters of {type(module).__name__} are no stacks of one part for each of the same experts: {shapes}")
+        for name, each in module.named_modules():
+            self._parts(name, each, device_mesh)  # raises before anything is changed
+        super().apply(module, device_mesh)
+        (module._parallel_experts,) = set(experts.values())
+        return module
 
     def _parts(self, name: str, module: torch.nn.Module, device_mesh) -> dict[str, torch.Tensor]:
         """What this rank has of the parameters of a submodule, as views of them."""
         ep_group, tp_group = self._groups(device_mesh)
         made = {}
         for own, whole in module.named_parameters(recurse=False):
-            full = f"{name}.{own}" if name else own
-            if whole.dim() == 0:
-                raise ValueError(f"{full} is a number, expected a stack of one part per expert")
             part = whole.detach()
             if ep_group is not None:
                 rank, size = ranks.place_in("device_mesh", ep_group)
                 places = dealt(len(whole), size, rank)
                 part = part[places.start : places.stop]
             if tp_group is not None:
+                full = f"{name}.{own}" if name else own
                 rank, size = ranks.place_in("device_mesh", tp_group)
                 if own not in _SHARDED or whole.dim() != 3:
                     raise ValueError(f"{full} has shape {list(whole.shape)}, expected w1 or w3 [E, I, H] or w2 [E, H, I], which have shards")
@@ -137,7 +146,7 @@ class _Style(BaseExpertParallel):
         scores = more[0] if more else None
         if ep_group is not None:
             with ranks.shared_by(ranks.Group(ep_group)).refusing():
-                experts = len(counts)
+                experts = module._parallel_experts
                 ids = pairs.ids_of_sorted(rows, counts, experts)
                 probs = torch.ones(len(rows), 1) if scores is None else scores.reshape(len(rows), 1).float()
             rows, _, probs, local, handle = exchange.dispatch(rows, ids, probs, experts, ep_group)

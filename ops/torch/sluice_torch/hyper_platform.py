@@ -6,9 +6,7 @@ import torch
 import torch.distributed as dist
 
 from . import collectives
-from .ranks import place_in
-
-_SECONDS = 30.0
+from .ranks import Group
 
 
 class _Done:
@@ -20,23 +18,24 @@ class _Done:
 
 def _exchange(parts: list[torch.Tensor], sizes: list[int], group) -> torch.Tensor:
     """Sends part r to rank r of the group; returns the parts from all ranks, of these many rows, joined. Collective."""
-    rank, size = place_in("group", group)
+    group = dist.group.WORLD if group is None else group
+    members = Group(group)
+    rank, size = members.rank, members.size
     if len(parts) != size or len(sizes) != size:
         raise ValueError(f"there are {len(parts)} parts to send and {len(sizes)} to receive, expected {size}, the ranks of the group")
     found = [part.new_empty(count, *part.shape[1:]) for part, count in zip(parts, sizes)]
     if len(parts[rank]) != sizes[rank]:
         raise ValueError(f"rank {rank} has {len(parts[rank])} rows for itself, expected {sizes[rank]}")
     found[rank] = parts[rank]
-    others = dist.get_process_group_ranks(group) if group is not None and group is not dist.group.WORLD else range(size)
     steps, tensors = [], []
-    for number, peer in enumerate(others):
+    for number, peer in enumerate(members.members()):
         if number == rank:
             continue
         for call, tensor in ((dist.isend, parts[number].contiguous()), (dist.irecv, found[number])):
             if tensor.numel():
                 tensors.append(tensor)
                 steps.append(functools.partial(call, tensor.view(-1).view(torch.uint8), peer, group=group))
-    collectives.finish_all(steps, tensors, group or dist.group.WORLD, "exchange parts", _SECONDS)
+    collectives.finish_all(steps, tensors, group, "exchange parts", members.timeout)
     return torch.cat(found)
 
 
@@ -55,7 +54,7 @@ class _Platform:
     def all_to_all_single(self, input_tensor, output_shape, group, async_op: bool = False):
         """Equal parts of input_tensor to all ranks; returns what came from them in `output_shape`, and with async_op a step that has
         ended, else None. Without gradients."""
-        rank, size = place_in("group", group)
+        size = dist.get_world_size(group)
         if len(input_tensor) % size:
             raise ValueError(f"input_tensor has {len(input_tensor)} rows, expected a multiple of {size} ranks")
         parts = list(input_tensor.detach().split(len(input_tensor) // size)) if len(input_tensor) else [input_tensor.detach()] * size

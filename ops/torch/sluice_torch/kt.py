@@ -160,15 +160,6 @@ class KTMoEWrapper:
         self._steps.load_weights(*(each.detach().to("cpu") for each in given))
         self._weights_loaded = True
 
-    def _sizes(self) -> dict[str, list[int]]:
-        shape, lora = self.layer.shape, self.layer.lora
-        experts, hidden, columns = shape.experts, shape.hidden, shape.intermediate
-        sizes = {name: [experts, columns, hidden] for name in BASES[:2]} | {BASES[2]: [experts, hidden, columns]}
-        for target, (outs, ins) in {"gate": (columns, hidden), "up": (columns, hidden), "down": (hidden, columns)}.items():
-            if lora is not None:
-                sizes |= {f"{target}_lora_a": [experts, lora.rank, ins], f"{target}_lora_b": [experts, outs, lora.rank]}
-        return sizes
-
     def init_lora_weights(
         self,
         gate_lora_a,
@@ -190,10 +181,10 @@ class KTMoEWrapper:
             raise RuntimeError(f"init_lora_weights of a layer without adapters: its method ends with {_SKIP}")
         given = dict(zip(ADAPTERS, (gate_lora_a, gate_lora_b, up_lora_a, up_lora_b, down_lora_a, down_lora_b)))
         grads = (grad_gate_lora_a, grad_gate_lora_b, grad_up_lora_a, grad_up_lora_b, grad_down_lora_a, grad_down_lora_b)
-        sizes = self._sizes()
         for (name, tensor), grad in zip(given.items(), grads):
-            _check(name, tensor, sizes[name])
-            _check(f"grad_{name}", grad, sizes[name])
+            sizes = list(getattr(self.layer, name).shape)
+            _check(name, tensor, sizes)
+            _check(f"grad_{name}", grad, sizes)
         for (name, tensor), grad in zip(given.items(), grads):
             setattr(self.layer, name, torch.nn.Parameter(tensor.detach()))
             self._grads.tensors[name] = grad
@@ -208,12 +199,12 @@ class KTMoEWrapper:
         each backward writes their gradients in bfloat16. update_base_weights() makes changes of the Parameters count."""
         if not self._full_weight_grad:
             raise RuntimeError("init_full_weight_grad_buffers of a layer that was made without full_weight_grad=True")
-        given, sizes = dict(zip(BASES, (gate_proj, up_proj, down_proj))), self._sizes()
-        for name, tensor in given.items():
-            _check(name, tensor, sizes[name])
+        given = dict(zip(BASES, (gate_proj, up_proj, down_proj)))
+        for (name, tensor), sizes in zip(given.items(), self._steps.sizes.values()):
+            _check(name, tensor, sizes)
         for name, tensor in given.items():
             setattr(self, f"{name}_buf", torch.nn.Parameter(tensor.detach().contiguous()))
-            self._grads.tensors[name] = torch.zeros(sizes[name], dtype=torch.bfloat16)
+            self._grads.tensors[name] = torch.zeros_like(tensor, memory_format=torch.contiguous_format)
             setattr(self, f"grad_{name}_buf", self._grads.tensors[name])
         for weight in (self.layer.gate_up_weight, self.layer.down_weight):
             weight.requires_grad_(True)
