@@ -26,6 +26,7 @@ _EXPORTS = {
     "quantize_nvfp4": "codes",
     "trace": "tracing",
     "load_experts": "loading",
+    "load_model": "models",
     "adapter_config": "adapters",
     "load_adapters": "adapters",
     "save_adapters": "adapters",
@@ -38,7 +39,7 @@ _EXPORTS = {
 }
 
 # Modules whose functions users call as sluice_torch.MODULE.FUNCTION.
-_MODULES = ("cache", "exchange", "fused_a2a", "graphs", "hyper_parallel", "kt", "lora", "recipe", "state", "te")
+_MODULES = ("cache", "convert", "exchange", "fused_a2a", "graphs", "hyper_parallel", "kt", "lora", "recipe", "state", "te")
 
 # Names of versions before, and what to call instead.
 _RENAMED = {

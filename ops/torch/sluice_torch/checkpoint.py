@@ -14,7 +14,7 @@ import torch
 from .json_objects import is_size, read_object
 from .writes import read_file, write
 
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 # Names of the format -> types. Numbers of 8 bits are their codes: PyTorch 1.13 has no type for them.
 _TYPES = {
     "F64": torch.float64,
@@ -132,7 +132,7 @@ class Checkpoint(collections.abc.Mapping):
     def __init__(self, path):
         self.path = pathlib.Path(path)
         self._files, self._file_of = {}, {}
-        index = self.path / _INDEX
+        index = self.path / INDEX
         if index.is_file():
             error = f"{index}: no index of safetensors files: expected an object 'weight_map' of names of files"
             files = read_object(_content(index), error).get("weight_map")
@@ -144,7 +144,7 @@ class Checkpoint(collections.abc.Mapping):
             return
         paths = sorted(self.path.glob("*.safetensors")) if self.path.is_dir() else [self.path]
         if not paths:
-            raise ValueError(f"{self.path}: has neither {_INDEX} nor *.safetensors")
+            raise ValueError(f"{self.path}: has neither {INDEX} nor *.safetensors")
         for each in paths:
             for name in self._open(each).tensors:
                 if name in self._file_of:
@@ -164,17 +164,27 @@ class Checkpoint(collections.abc.Mapping):
         """The type of a tensor in the words of the format."""
         return self._open(self._file_of[name]).type_of(name)
 
+    def file_of(self, name: str) -> pathlib.Path:
+        return self._file_of[name]
+
     def reopened(self) -> "Checkpoint":
         """The same files, mapped anew: without changes of this one's tensors, and for release()."""
         other = copy.copy(self)
         other._files = {}
         return other
 
+    def has_memory(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is memory of the files, row after row."""
+        return tensor.is_contiguous() and self._of(tensor) is not None
+
+    def _of(self, tensor: torch.Tensor) -> _File | None:
+        address = tensor.data_ptr()
+        return next((each for each in self._files.values() if 0 <= address - each.address < each.size), None)
+
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
         """write(target, tensor) for a tensor of this checkpoint, a part of one, or any other. What is contiguous in a file is
         read, which is faster than to map its pages, and takes no memory."""
-        address = tensor.data_ptr()
-        file = next((each for each in self._files.values() if 0 <= address - each.address < each.size), None)
+        address, file = tensor.data_ptr(), self._of(tensor)
         if file is None or not tensor.is_contiguous():
             write(target, tensor)
         elif tensor.dtype == target.dtype and tensor.shape == target.shape and target.is_contiguous():

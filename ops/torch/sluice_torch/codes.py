@@ -81,7 +81,7 @@ def _of_pairs(pairs: torch.Tensor) -> torch.Tensor:
 def _nearest(sizes: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
     """The codes, indices into the ascending `known`, of the numbers nearest to `sizes`; of two that are as near the even one."""
     between = (known[1:] + known[:-1]) / 2
-    codes = torch.bucketize(sizes, between)  # a number in the middle gets the smaller of its neighbours
+    codes = torch.bucketize(sizes.contiguous(), between)  # a number in the middle gets the smaller of its neighbours
     return codes + ((codes % 2 == 1) & (sizes == between[codes.clamp(max=len(between) - 1)]))
 
 

@@ -149,8 +149,8 @@ def _check_tensors(module: torch.nn.Module):
     if len(types) != 1 or not types <= {torch.float32, torch.bfloat16}:
         raise Unsupported(f"experts have weights of {_list(types)}, expected all float32 or all bfloat16")
     places = {parameter.device.type for parameter in parameters.values()}
-    if places != {"cpu"}:
-        raise Unsupported(f"experts have weights on {_list(places)}, expected cpu")
+    if places not in ({"cpu"}, {"meta"}):
+        raise Unsupported(f"experts have weights on {_list(places)}, expected all on cpu, or on meta")
 
 
 def _list(things) -> str:

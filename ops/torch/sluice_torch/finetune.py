@@ -67,7 +67,7 @@ class FineTuning:
                 raise ValueError(f"{name} {found}, expected {sizes[name]}")
         for row in range(sizes["up"][0]):
             set_expert(self.layer, row, *(each[row] for each in given.values()), is_shard=True)
-        self.layer._scales.forget()
+        self.layer.forget_amaxes()
         self._loaded = True
 
     def load_experts(self, path, prefix: str, **options):

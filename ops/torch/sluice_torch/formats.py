@@ -220,3 +220,10 @@ def _quantization(checkpoint: Checkpoint) -> dict:
     if found is not None and not isinstance(found, dict):
         raise ValueError(f"{checkpoint.path}: quantization_config of config.json is {found!r}, expected an object")
     return found or {}
+
+
+# The last parts of the names that the tensors of a matrix may have; the last ones are of rows, which a layer does not read.
+PARTS = (
+    "weight", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2", "weight_global_scale", "weight_shape",
+    "weight_zero_point", "weight_g_idx", "qweight", "qzeros", "scales", "g_idx", "input_scale", "input_global_scale",
+)  # fmt: skip

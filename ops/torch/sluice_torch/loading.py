@@ -5,12 +5,15 @@ import torch
 from . import codes, formats, gguf
 from .checkpoint import Checkpoint
 from .integers import MAX_EXPERTS, whole_number
+from .sources import NAMES, source_of
 from .stored import SQUARE, Stored
+from .tensors import empty_weight
 
-NAMES = ("gate_proj", "up_proj", "down_proj")
+# The types of tensors, in the words of safetensors, that are numbers; all others are parts of codes.
+NUMBERS = ("F64", "F32", "F16", "BF16")
 
 
-def _parts(shape) -> list[tuple]:
+def parts(shape) -> list[tuple]:
     """Parts of a layer: parameter, which of its equal parts of rows, and the dimension that shards of an expert share."""
     return [*(("gate_up_weight", number, 0) for number in range(shape.inputs)), ("down_weight", None, 1)]
 
@@ -28,8 +31,9 @@ def load_experts(
 
     path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
               a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down
-              ("gate_proj", "up_proj", "down_proj"); without a gate, of the last two. Or a GGUF file, which has all
-              experts in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
+              ("gate_proj", "up_proj", "down_proj", or "w1", "w3", "w2"); without a gate, of the last two. Or all experts are in
+              `prefix`.gate_up_proj and .down_proj, [experts, out, in] or both [experts, in, out]. Or a GGUF file, which has
+              them in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
     layer     sluice_torch.MoE. Codes of 4 bits go as they are into one with weights of int4 that have the group
               of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"), or, if they are floats, of mxfp4 or nvfp4;
               other layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything. Where the
@@ -41,56 +45,87 @@ def load_experts(
     At any time one expert is held. The files are read, without changes of a Checkpoint's tensors. ValueError: a tensor that
     is missing, or is not what the layer can have; experts before that one are set.
     """
-    checkpoint = _opened(path)
-    is_stacked = isinstance(checkpoint, gguf.Gguf)
-    names = names or (gguf.NAMES if is_stacked else NAMES)
-    shape, places = layer.shape, {}
-    if physical_to_logical_map is not None:
-        try:
-            physical_to_logical_map = torch.as_tensor(physical_to_logical_map).flatten().tolist()
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"physical_to_logical_map is no list of whole numbers: {error}") from None
-        for expert in physical_to_logical_map:
-            whole_number("an expert of physical_to_logical_map", expert, 0, MAX_EXPERTS)
-        if len(physical_to_logical_map) != shape.experts:
-            raise ValueError(
-                f"physical_to_logical_map has {len(physical_to_logical_map)} experts, expected {shape.experts}"
-            )
+    checkpoint, experts_in_file = opened(path), _map_of(layer.shape, physical_to_logical_map)
+    named = {} if names is None else {"listed": (names,), "stacked": ()}
+    source = source_of(checkpoint, prefix, layer.shape, experts_in_file[0], **named)
+    load_from(source, checkpoint, layer, experts_in_file, progress, is_map=physical_to_logical_map is not None)
+
+
+@torch.no_grad()
+def load_from(
+    source, checkpoint, layer: torch.nn.Module, experts_in_file: list[int], progress=False, is_map=False, requantise=False
+) -> list[str]:
+    """load_experts() from a source; `experts_in_file`: the number that each expert has there, which a caller's map gave if
+    `is_map`. With `requantise` codes that a layer of others cannot have become its own. Returns the names of weights that were
+    set from numbers."""
+    shape, places, count = layer.shape, {}, None if is_map else layer.shape.experts
     for row, expert in enumerate(layer.local_experts):
         places.setdefault(expert, []).append(row)
-    for expert, rows in _shown(places.items(), progress):
-        of_file = expert if physical_to_logical_map is None else physical_to_logical_map[expert]
-        parts, found = _parts(shape), {}
-        for part, name in zip(parts, names[-len(parts) :]):
-            if is_stacked:
-                matrix = checkpoint.matrix(prefix, of_file, name, shape.experts if physical_to_logical_map is None else None)
-            else:
-                matrix = formats.read(checkpoint, f"{prefix}.{of_file}.{name}")
-            _check_shape(shape, matrix, part)
-            found.setdefault(part[0], []).append((part, matrix))
-        for name, given in found.items():
-            _set_weight(layer, checkpoint, rows, name, given)
-        checkpoint.release()
-    layer._scales.forget()
+    before, by_numbers = take_memory(layer), set()
+    try:
+        for expert, rows in shown(places.items(), progress):
+            found = {}
+            for number, part in enumerate(parts(shape)):
+                matrix = source.matrix(experts_in_file[expert], number, count)
+                check_shape(shape, matrix, part)
+                found.setdefault(part[0], []).append((part, matrix))
+            for name, given in found.items():
+                if _set_weight(layer, checkpoint, rows, name, given, requantise):
+                    by_numbers.add(name)
+            checkpoint.release()
+    except BaseException:
+        give_back(layer, before)
+        raise
+    layer.forget_amaxes()
+    return sorted(by_numbers)
 
 
-def _opened(path) -> Checkpoint | gguf.Gguf:
+def _map_of(shape, physical_to_logical_map) -> list[int]:
+    if physical_to_logical_map is None:
+        return list(range(shape.experts))
+    try:
+        found = torch.as_tensor(physical_to_logical_map).flatten().tolist()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"physical_to_logical_map is no list of whole numbers: {error}") from None
+    for expert in found:
+        whole_number("an expert of physical_to_logical_map", expert, 0, MAX_EXPERTS)
+    if len(found) != shape.experts:
+        raise ValueError(f"physical_to_logical_map has {len(found)} experts, expected {shape.experts}")
+    return found
+
+
+def take_memory(layer: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Gives parameters on meta memory, with undefined numbers. Returns what they were, for give_back()."""
+    before = {name: each for name, each in layer.named_parameters(recurse=False) if each.is_meta}
+    for name, each in before.items():
+        made = empty_weight(each.shape, dtype=each.dtype)
+        setattr(layer, name, torch.nn.Parameter(made, requires_grad=each.requires_grad))
+    return before
+
+
+def give_back(layer: torch.nn.Module, before: dict[str, torch.nn.Parameter]):
+    for name, parameter in before.items():
+        setattr(layer, name, parameter)
+
+
+def opened(path) -> Checkpoint | gguf.Gguf:
     if isinstance(path, Checkpoint):
         return path.reopened()
     return gguf.Gguf(path) if gguf.is_gguf(path) else Checkpoint(path)
 
 
-def _shown(experts, progress: bool):
+def shown(steps, progress: bool, unit: str = "experts"):
+    """The steps, with a bar if `progress`."""
     if not progress:
-        return experts
+        return steps
     try:
         import tqdm
     except ImportError:
         raise RuntimeError("progress=True needs the package tqdm (Debian: python3-tqdm)") from None
-    return tqdm.tqdm(experts, desc="experts", unit="expert")
+    return tqdm.tqdm(steps, desc=unit, unit=unit[:-1])
 
 
-def _check_shape(shape, matrix: formats.Matrix, part: tuple):
+def check_shape(shape, matrix: formats.Matrix, part: tuple):
     whole = (shape.hidden, shape.intermediate) if part[0] == "down_weight" else (shape.intermediate, shape.hidden)
     if matrix.shape != whole:
         raise ValueError(f"{matrix.name} is a matrix of {list(matrix.shape)}, expected {list(whole)} [out, in]")
@@ -123,16 +158,17 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
     return formats.Matrix(matrix.name, None, pairs, scale, zero, factor=matrix.factor)
 
 
-def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], name: str, given: list[tuple]):
-    """Sets a parameter from its parts, whole matrices: codes as they are, or made of the numbers of all parts."""
+def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], name: str, given: list[tuple], requantise: bool) -> bool:
+    """Sets a parameter from its parts, whole matrices: codes as they are, or, which returns True, made of the numbers of all parts."""
     shape, stored = layer.shape, layer.shape.stored(name)
-    if stored.has_codes and all(_has_numbers(stored, matrix) for _, matrix in given):
+    by_numbers = [_has_numbers(stored, matrix) for _, matrix in given]
+    if stored.has_codes and (all(by_numbers) or requantise and any(_is_other(stored, matrix) for _, matrix in given)):
         whole = torch.cat([matrix.decoded() for _, matrix in given])
         tensors = codes.shards_of(layer, name, whole.unsqueeze(0))
         for row in rows:
             for each, tensor in tensors.items():
                 checkpoint.copy_into(getattr(layer, each)[row], tensor[0])
-        return
+        return True
     factors = {matrix.factor.item(): matrix.name for _, matrix in given if matrix.factor is not None}
     if stored.has_codes and len(factors) > 1:
         said = " but ".join(f"{name} has the factor {factor:.9g}" for factor, name in factors.items())
@@ -144,6 +180,7 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
             for row in rows:
                 to = getattr(layer, each)[row]
                 checkpoint.copy_into(to if to.dim() == 1 else codes.part_of(to, part[1], shape.inputs), tensor)
+    return not stored.has_codes
 
 
 def _has_numbers(stored: Stored, matrix: formats.Matrix) -> bool:
@@ -151,21 +188,30 @@ def _has_numbers(stored: Stored, matrix: formats.Matrix) -> bool:
     return matrix.numbers is not None or (matrix.squares is not None and not stored.has_squares)
 
 
-def _as_they_are(stored: Stored, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
-    """Codes, scale and zero or factor as a layer has them."""
+def _is_other(stored: Stored, matrix: formats.Matrix) -> str:
+    """Why a layer cannot have the codes of a matrix; empty: it can."""
     if _has_numbers(stored, matrix):
-        raise ValueError(f"{matrix.name} has no codes of 4 bits, but another part of that weight has: expected the same of both")
+        return f"{matrix.name} has no codes of 4 bits, but another part of that weight has: expected the same of both"
     if matrix.squares is not None:
-        return matrix.squares, matrix.scale
+        return ""
     group = 0 if matrix.scale.shape[1] == 1 and not stored.group else matrix.group
     if stored.bits != 4 or group != stored.group or matrix.scale_type != stored.scale:
         kind = "4-bit codes" if matrix.scale_type == "F32" else "4-bit floats"
-        raise ValueError(
+        return (
             f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {stored.name}: "
             f"they would be quantised twice"
         )
+    if not stored.has_zeros and matrix.zero is not None:
+        return f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z"
+    return ""
+
+
+def _as_they_are(stored: Stored, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
+    """Codes, scale and zero or factor as a layer has them."""
+    if why := _is_other(stored, matrix):
+        raise ValueError(why)
+    if matrix.squares is not None:
+        return matrix.squares, matrix.scale
     if not stored.has_zeros:
-        if matrix.zero is not None:
-            raise ValueError(f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z")
         return matrix.pairs, matrix.scale, *([] if matrix.factor is None else [matrix.factor])
     return matrix.pairs, matrix.scale, -8 * matrix.scale.float() if matrix.zero is None else matrix.zero

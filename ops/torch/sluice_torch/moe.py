@@ -21,17 +21,8 @@ from .reporting import Reports
 from .tensors import empty_weight
 from .writes import write
 
-# In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
-# where ranks share experts, then the number of its shard, and tp.
-EXPERT_RANGE = "expert_range"
 # In the state of a layer whose experts have places: the expert at each of them.
 PLACEMENT = "placement"
-
-
-def describe_range(experts: list[int]) -> str:
-    """The content of EXPERT_RANGE, for messages."""
-    first, end, count, *part = experts
-    return f"{first} to {end - 1} of {count}" + (f" (shard {part[0]} of {part[1]})" if part else "")
 
 
 class MoE(Preparable, Reports, Marked, torch.nn.Module):
@@ -255,6 +246,10 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
                 write(weight, functools.partial(torch.nn.init.uniform_, a=-bound, b=bound))
         placement.make_copies_equal(self)
+        self.forget_amaxes()
+
+    def forget_amaxes(self):
+        """For callers that set other weights: histories of largest magnitudes ("fp8e4m3:delayed") begin again."""
         self._scales.forget()
 
     @property
@@ -473,6 +468,8 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         return self.gate_up_weight.device
 
     def _shared(self) -> ranks.Shared:
+        if self.device.type == "meta":
+            raise ValueError("the layer's weights are on meta: sluice_torch.load_model() and load_experts() set them")
         return ranks.shared_by(self._group, self.threads, self.timeout, str(self.device))
 
     def _program(self, shape: graphs.LayerShape, needed: tuple[bool, ...], weights: list, accumulate: bool) -> tuple:
@@ -537,18 +534,18 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
         """Records the range of a rank's experts, because the parts have the same names and often the same sizes."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._group.size > 1:
-            destination[prefix + EXPERT_RANGE] = torch.tensor(self._experts_here())
+            destination[prefix + sharding.EXPERT_RANGE] = torch.tensor(self._experts_here())
         if (histories := self._scales.state()) is not None:
             destination[prefix + scaling.EXTRA_STATE] = histories
 
     def _load_from_state_dict(self, state_dict, prefix: str, local_metadata, strict, missing, unexpected, errors):
-        key = prefix + EXPERT_RANGE
+        key = prefix + sharding.EXPERT_RANGE
         if key in state_dict:
             given, here = state_dict[key].tolist(), self._experts_here()
             if given != here:
                 errors.append(
-                    f"{prefix.rstrip('.') or 'the state'} has experts {describe_range(given)}, but this layer owns "
-                    f"{describe_range(here)}: load what this rank saved, or call sluice_torch.state.reshard"
+                    f"{prefix.rstrip('.') or 'the state'} has experts {sharding.describe_range(given)}, but this layer owns "
+                    f"{sharding.describe_range(here)}: load what this rank saved, or call sluice_torch.state.reshard"
                 )
                 return
             state_dict = {name: value for name, value in state_dict.items() if name != key}

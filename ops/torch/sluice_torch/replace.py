@@ -12,7 +12,7 @@ All blocks are recognised, and all layers made, before the first block is change
 A block is recognised by trying a copy of it against a copy of its replacement (twin.py, trial.py). The copies take
 twice the memory of the router and the shared expert, in float32, and that of experts with few intermediate columns.
 Weights are moved expert by expert: there is never a second copy of more than one expert, or of one block if stacked
-experts are transposed or shared by ranks.
+experts are transposed or shared by ranks. Those of a model on the meta device stay there until load_model() sets them.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from .experts import recognise_list, recognise_stack
 from .lookalikes import CONTAINERS, find_lookalikes
 from .replaced import ReplacedBlock, ReplacedExperts
 from .routing import check_attributes, find_limit, find_router, recognise_routing
+from .sharding import WEIGHTS
 from .structure import Experts, Unsupported, find_experts
 from .trial import Pair, Reference, call, inputs, try_experts, try_replacement
 from .twin import DRAWS, Twin, has_hooks, make_twin, ordinary_modes, structure_of, tensors_of
@@ -221,7 +222,18 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 
 @torch.no_grad()
 def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool):
-    """Moves the experts' weights to a layer, and empties the old parameters."""
+    """Moves the experts' weights to a layer, and empties the old parameters. If they are on meta, so are the layer's."""
+    if experts.parameters()[0].is_meta:
+        for name, parameter in list(layer.named_parameters(recurse=False)):
+            if name.startswith(WEIGHTS):
+                setattr(layer, name, torch.nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False))
+    else:
+        _move_numbers(experts, layer)
+    for weight, trained in ((layer.gate_up_weight, trains[0]), (layer.down_weight, trains[1])):
+        weight.requires_grad_(trained and not frozen and weight.is_floating_point())
+
+
+def _move_numbers(experts: Experts, layer: torch.nn.Module):
     local, part = getattr(layer, "local_experts", list(range(experts.count))), layer.gate_up_weight.shape[1] // experts.inputs
     columns = slice(getattr(layer, "shard", 0) * part, (getattr(layer, "shard", 0) + 1) * part)
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
@@ -240,8 +252,6 @@ def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], f
             if not experts.stacked:
                 _empty(experts.module[expert].parameters())
         _empty(own.values())
-    for weight, trained in ((layer.gate_up_weight, trains[0]), (layer.down_weight, trains[1])):
-        weight.requires_grad_(trained and not frozen and weight.is_floating_point())
 
 
 def _empty(parameters):

@@ -12,6 +12,9 @@ from .graphs import WEIGHTS
 from .megatron_groups import checkpoint_classes, expert_data_rank
 from .sharded_tensors import Cut, Part, describe
 
+# In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
+# where ranks share experts, then the number of its shard, and tp.
+EXPERT_RANGE = "expert_range"
 # Parameters of a layer -> the dimension of intermediate columns, and whether it has those of all inputs of the activation:
 # of gate and of up.
 _SHARDED = {
@@ -37,6 +40,12 @@ OF_EXPERTS = (
 WHOLE_INPUTS = ("gate_up_lora_a", "down_lora_b")
 
 
+def describe_range(experts: list[int]) -> str:
+    """The content of EXPERT_RANGE, for messages."""
+    first, end, count, *part = experts
+    return f"{first} to {end - 1} of {count}" + (f" (shard {part[0]} of {part[1]})" if part else "")
+
+
 def is_whole(name: str) -> bool:
     """Whether each shard has all of this parameter."""
     return name not in _SHARDED
@@ -56,6 +65,14 @@ def part_of(name: str, layer) -> Part:
         return Part(None, first, layer.shard)
     dimension, count = _parts(name, layer.shape.inputs)
     return Part(Cut(dimension, layer.shard, layer.shape.tp, count), first)
+
+
+def sizes_of_all(name: str, layer) -> tuple[int, ...]:
+    """The sizes of a parameter with the experts of all ranks, whole."""
+    sizes = [layer.shape.experts, *getattr(layer, name).shape[1:]]
+    if not is_whole(name):
+        sizes[_parts(name, layer.shape.inputs)[0]] *= layer.shape.tp
+    return tuple(sizes)
 
 
 def describe_layer(layer, prefix: str, before: tuple) -> dict:

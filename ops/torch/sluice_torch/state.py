@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from . import codes, graphs, lora, placement, sharding
-from .moe import EXPERT_RANGE, PLACEMENT, MoE, describe_range
+from .moe import PLACEMENT, MoE
 from .scaling import EXTRA_STATE
-from .sharding import OF_EXPERTS, WEIGHTS
+from .sharding import EXPERT_RANGE, OF_EXPERTS, WEIGHTS, describe_range
 from .structure import Layout
 
 
@@ -69,7 +69,7 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
     state = full(model, rank) if state is None else dict(state)
     if state is None:
         return None
-    for place, prefix, layout, layer in _replaced(model):
+    for place, prefix, layout, layer in replaced_layers(model):
         state.pop(prefix + EXTRA_STATE, None)
         weights = {own: state.pop(prefix + own) for own in OF_EXPERTS if prefix + own in state}
         if prefix + EXPERT_RANGE in state or any(len(each) != layout.count for each in weights.values()):
@@ -100,7 +100,7 @@ def from_original(model: torch.nn.Module, original) -> dict:
     """
     state = {}
     taken = set()
-    for place, prefix, layout, layer in _replaced(model):
+    for place, prefix, layout, layer in replaced_layers(model):
         taken.update(_names(place, layout))
         gate_up, down = _out_of_layout(original, place, layout, layer)
         for own, each in zip(WEIGHTS, (gate_up, down)):
@@ -124,7 +124,7 @@ def from_original(model: torch.nn.Module, original) -> dict:
     return state
 
 
-def _replaced(model: torch.nn.Module):
+def replaced_layers(model: torch.nn.Module):
     """(path. of the block or module, path. of its layer, Layout, layer) of each replaced block, under all of its
     names."""
     for path, module in model.named_modules(remove_duplicate=False):

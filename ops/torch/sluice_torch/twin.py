@@ -99,6 +99,8 @@ def structure_of(module: torch.nn.Module) -> tuple:
 def _kind(value):
     if isinstance(value, torch.Tensor):
         said = (tuple(value.shape), value.dtype, value.device, type(value), value.requires_grad, tuple(vars(value)))
+        if value.is_meta:
+            return said
         if not value.is_floating_point():
             return said, value.flatten().tolist().__repr__()
         return said, value.dim() < 2 and bool((value > 0).all())
@@ -154,6 +156,8 @@ def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool
         if id(tensor) in memo:
             continue
         made = tensor.detach().clone()
+        if tensor.is_meta and not tensor.is_floating_point():
+            raise Unsupported(f"has {name} on meta: expected its numbers, which may decide what the block computes")
         if tensor.is_floating_point():
             dtype = tensor.dtype if own_dtype or tensor.dtype == torch.float64 else torch.float32
             made = _draw(tensor, draw, generator).to(dtype)
@@ -178,7 +182,7 @@ def _draw(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> torch
     made = torch.empty(tensor.shape)
     if tensor.dim() >= 2:
         return made.normal_(generator=generator) * (draw.gain / max(tensor.shape[-2:]) ** 0.5)
-    if tensor.numel() and bool((tensor > 0).all()):  # a scale, a variance, a temperature
+    if tensor.numel() and not tensor.is_meta and bool((tensor > 0).all()):  # a scale, a variance, a temperature
         return made.uniform_(0.5, 1.5, generator=generator)
     return made.normal_(generator=generator) * draw.bias
 

@@ -1,0 +1,216 @@
+"""Converts the experts of a checkpoint to an encoding, once, so that layers use the files' own memory.
+
+    python3 -m sluice_torch.convert SOURCE TARGET --encode int4:g32
+
+TARGET gets a file for each layer of experts, with the parameters that a sluice_torch.MoE of that encoding has; all other tensors as
+they are; the index and SOURCE's config.json. load_model() reads it. sluice.json says what was converted, and how.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+import typing
+
+import torch
+
+from . import codes, formats, loading, safetensors, sources
+from .checkpoint import INDEX, Checkpoint
+from .encodings import Encodings, encodings_of
+from .json_objects import read_object
+from .moe import MoE
+
+_MANIFEST = "sluice.json"
+_EXPERT = re.compile(r"(?P<prefix>.*experts)\.(?P<number>\d+)\.(?P<name>gate_proj|up_proj|down_proj|w1|w3|w2)\.\w+")
+_STACK = re.compile(r"(?P<prefix>.*experts)\.(gate_up_proj|down_proj)")
+
+
+class Converted(typing.NamedTuple):
+    """What convert() wrote."""
+
+    layers: int
+    bytes_before: int
+    bytes_after: int
+    error: float | None  # of codes that were made of codes: |new - old| / |old| of a layer's first expert, the largest
+
+
+class _Experts(typing.NamedTuple):
+    """The experts of a layer in the source."""
+
+    prefix: str
+    names: list[str]  # of all their tensors
+    hidden: int
+    intermediate: int
+    count: int
+    is_gated: bool
+
+
+@torch.no_grad()
+def convert(source, target, encode: str, *, requantise: bool = False, progress: bool = False) -> Converted:
+    """Converts a safetensors file, or a folder with such files.
+
+    encode      an encoding of weights, as MoE takes it; "bf16": numbers
+    requantise  True: codes may become other codes, which are rounded a second time
+    progress    True: shows a bar (package tqdm)
+
+    A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the
+    layers that are missing. At any time one layer is held.
+    ValueError: files that load_experts() refuses; no experts; a target with something else. OSError: a file cannot be written.
+    """
+    encodings = encodings_of(encode)
+    if encodings is None or encodings.facts.rounds:
+        raise ValueError(f"encode is {encode!r}, expected what weights are stored as, such as bf16, int8 or int4:g32")
+    checkpoint, target = Checkpoint(source).reopened(), pathlib.Path(target)
+    found = _experts_of(checkpoint)
+    for experts in found:
+        _layer_of(experts, encodings)  # sizes that do not fit are an error before anything is written
+    _begin(checkpoint, target, {"source": checkpoint.path.resolve().name, "encode": encodings.text or "bf16"})
+    try:
+        files, errors = _write_all(checkpoint, target, found, encodings, requantise, progress)
+    except BaseException:
+        if not any(target.glob("*.safetensors")):
+            shutil.rmtree(target)  # _begin() made it, and there is nothing to go on with
+        raise
+    with safetensors.replacing(target / INDEX) as file:
+        by_name = {name: file_name for file_name, names in files.items() for name in names}
+        file.write(json.dumps({"metadata": {}, "weight_map": by_name}, indent=1).encode())
+    before = sum(checkpoint[name].numel() * checkpoint[name].element_size() for name in checkpoint)
+    return Converted(len(found), before, sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
+
+
+def _write_all(checkpoint: Checkpoint, target, found: list[_Experts], encodings, requantise: bool, progress: bool) -> tuple[dict, list]:
+    """Writes the files that are not there. Returns the names in each file, and errors of codes that were made of codes."""
+    files, errors, inside = {}, [], {name for experts in found for name in experts.names}
+    for number, experts in enumerate(loading.shown(found, progress, "layers"), 1):
+        path = target / f"experts-{number:05d}.safetensors"
+        if not path.exists():
+            tensors, error = _encoded(checkpoint, experts, encodings, requantise)
+            errors += [] if error is None else [error]
+            safetensors.write(path, tensors)
+        files[path.name] = list(Checkpoint(path))
+    for number, names in enumerate(_others(checkpoint, inside), 1):
+        path = target / f"others-{number:05d}.safetensors"
+        if not path.exists():
+            kinds = {name: checkpoint.type_of(name) for name in names}
+            safetensors.write(path, {name: checkpoint[name] for name in names}, kinds)
+            checkpoint.release()
+        files[path.name] = names
+    return files, errors
+
+
+def _experts_of(checkpoint: Checkpoint) -> list[_Experts]:
+    """The experts of each layer, by names of published models. ValueError: there are none; other sizes."""
+    names, numbers, stacks = {}, {}, set()
+    for name in checkpoint:
+        if (match := _EXPERT.fullmatch(name)) is not None:
+            numbers.setdefault(match["prefix"], {}).setdefault(match["name"], set()).add(int(match["number"]))
+        elif (match := _STACK.fullmatch(name)) is not None:
+            stacks.add(match["prefix"])
+        else:
+            continue
+        names.setdefault(match["prefix"], []).append(name)
+    if not names:
+        raise ValueError(f"{checkpoint.path} has no experts: expected names such as model.layers.0.mlp.experts.0.gate_proj.weight")
+    return [_sizes_of(checkpoint, prefix, own, numbers.get(prefix)) for prefix, own in names.items()]
+
+
+def _sizes_of(checkpoint: Checkpoint, prefix: str, names: list[str], numbers: dict[str, set] | None) -> _Experts:
+    if numbers is None:
+        shapes = [tuple(checkpoint[f"{prefix}.{name}"].shape) if f"{prefix}.{name}" in checkpoint else () for name in sources.STACKED]
+        if all(len(shape) == 3 for shape in shapes) and shapes[0][0] == shapes[1][0]:
+            for turn in (1, -1):  # [experts, out, in], or both transposed
+                (columns, hidden), (also, intermediate) = (shape[1:][::turn] for shape in shapes)
+                if also == hidden and columns in (intermediate, 2 * intermediate):
+                    return _Experts(prefix, names, hidden, intermediate, shapes[0][0], columns != intermediate)
+        raise ValueError(f"{prefix} has stacked experts of {shapes[0]} and {shapes[1]}, expected [experts, 2 I, H] and [experts, H, I], or both transposed")
+    count, up = len(set.union(*numbers.values())), "up_proj" if "up_proj" in numbers else "w3"
+    for name, found in numbers.items():
+        if found != set(range(count)):
+            raise ValueError(f"{prefix} has {name} of {len(found)} experts, expected all of {count}")
+    intermediate, hidden = formats.read(checkpoint, f"{prefix}.0.{up}").shape
+    return _Experts(prefix, names, hidden, intermediate, count, len(numbers) == 3)
+
+
+def _begin(checkpoint: Checkpoint, target: pathlib.Path, manifest: dict):
+    """Makes the folder, or goes on with one of the same conversion. ValueError: something else is there."""
+    path = target / _MANIFEST
+    if path.exists():
+        found = read_object(path.read_bytes(), f"{path}: expected a JSON object")
+        if dict(found) != manifest:
+            raise ValueError(f"{target} has a conversion of {dict(found)}, expected {manifest}: choose another folder")
+        return
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{target} has something else: expected a new or empty folder")
+    target.mkdir(parents=True, exist_ok=True)
+    with safetensors.replacing(path) as file:
+        file.write(json.dumps(manifest).encode())
+    config = (checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent) / "config.json"
+    if config.is_file():
+        with safetensors.replacing(target / config.name) as file:
+            file.write(config.read_bytes())
+
+
+def _layer_of(experts: _Experts, encodings: Encodings) -> MoE:
+    """A layer that runs no step, with undefined weights, which take no memory until they are written."""
+    activation = "swiglu" if experts.is_gated else "relu2"  # with a gate or without one: steps would differ, parameters do not
+    return MoE(experts.hidden, experts.intermediate, experts.count, 1, activation=activation, encode=encodings, initialise=False)
+
+
+def _encoded(checkpoint: Checkpoint, experts: _Experts, encodings: Encodings, requantise: bool) -> tuple[dict, float | None]:
+    """The parameters of a layer, and the error of codes that were made of codes."""
+    layer = _layer_of(experts, encodings)
+    source = sources.source_of(checkpoint, experts.prefix, layer.shape)
+    by_numbers = loading.load_from(source, checkpoint, layer, list(range(experts.count)), requantise=requantise)
+    tensors = {f"{experts.prefix}.{name}": each.detach() for name, each in layer.named_parameters()}
+    has_codes = any(checkpoint.type_of(name) not in loading.NUMBERS for name in experts.names)
+    if not has_codes or not layer.shape.has_codes or not by_numbers:
+        return tensors, None
+    if not requantise:
+        raise ValueError(f"{experts.prefix} has codes, which {encodings} would round a second time; --requantise does it")
+    return tensors, max(_error(layer, source, name) for name in by_numbers)
+
+
+def _error(layer: MoE, source, name: str) -> float:
+    """|new - old| / |old| of a weight of the first expert."""
+    numbers = [number for number, part in enumerate(loading.parts(layer.shape)) if part[0] == name]
+    old = torch.cat([source.matrix(0, number, layer.shape.experts).decoded() for number in numbers]).float()
+    stored = layer.shape.stored(name)
+    new = codes.numbers_of(stored, *(getattr(layer, each)[:1] for each in (name, *stored.beside(name))))[0].float()
+    return float((new - old).norm() / old.norm().clamp(min=1e-30))
+
+
+def _others(checkpoint: Checkpoint, inside: set[str]):
+    """The names of other tensors, those of a file of the source together."""
+    by_file = {}
+    for name in checkpoint:
+        if name not in inside:
+            by_file.setdefault(checkpoint.file_of(name), []).append(name)
+    return list(by_file.values())
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m sluice_torch.convert", description="Converts the experts of a checkpoint to an encoding.")
+    parser.add_argument("source", help="a safetensors file, or a folder with such files")
+    parser.add_argument("target", help="a new folder; one of the same conversion that was interrupted is completed")
+    parser.add_argument("--encode", required=True, help="what weights are stored as: bf16, int8, int4:g32, int4:g64z, mxfp4 and so on")
+    parser.add_argument("--requantise", action="store_true", help="round codes of SOURCE to other codes, and print the error")
+    given = parser.parse_args(arguments)
+    try:
+        made = convert(given.source, given.target, given.encode, requantise=given.requantise, progress=sys.stderr.isatty())
+    except (ValueError, OSError) as error:
+        print(f"convert: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"convert: interrupted; the same command goes on in {given.target}", file=sys.stderr)
+        return 130
+    print(f"{made.layers} layers of experts: {made.bytes_before / 2**20:.1f} MiB became {made.bytes_after / 2**20:.1f} MiB in {given.target}")
+    if made.error is not None:
+        print(f"codes were rounded a second time: error {made.error:.4f} of the numbers before, the largest of the layers converted now")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

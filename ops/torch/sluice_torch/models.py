@@ -1,0 +1,233 @@
+"""Whole models from files: every parameter, in any format that load_experts() takes."""
+
+import functools
+import typing
+
+import torch
+
+from . import formats, loading, sharding, sources
+from .checkpoint import Checkpoint
+from .graphs import WEIGHTS
+from .moe import MoE
+from .state import replaced_layers
+from .tensors import empty_weight
+
+_SHOWN = 5  # names in a message
+
+
+class Loaded(typing.NamedTuple):
+    """What load_model() did that the model does not show."""
+
+    decoded: list[str]  # parameters that got the numbers of codes
+    mapped: list[str]  # parameters whose memory is the file's
+    kept: list[str]  # buffers that are not in the files
+    left_over: list[str]  # tensors of the files that the model does not have
+
+
+@torch.no_grad()
+def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: bool = False) -> Loaded:
+    """Sets every parameter of a model, and each buffer that the files have.
+
+    model     any module. Its blocks may be replaced (replace_moe), in any encoding. Parameters on meta get memory. Parameters keep
+              their type; those that are no experts, and experts in an encoding without the codes of the files, get their numbers.
+    path      a safetensors file, a folder with such files, or a Checkpoint. Experts have the names that they had before
+              replace_moe(), "gate_proj", "up_proj" and "down_proj", "w1", "w3" and "w2" or the stacked "gate_up_proj" and
+              "down_proj"; or the names of the layer's own parameters, in its encoding, as sluice_torch.convert writes them. Then codes
+              of a layer on meta are not copied: their memory is the file's, whose pages are read when they are used.
+    strict    False: tensors that the model does not have are left over instead of refused
+    progress  True: shows a bar (package tqdm)
+
+    Each rank reads its experts and its shard of them. At any time one expert or one other tensor is held beside the model.
+    ValueError: a tensor that is missing, left over, damaged, or of another type or shape. What headers of files show is found
+    before anything is changed. After any other error parameters that were on meta are there again.
+    """
+    plan = _Plan(model, (path if isinstance(path, Checkpoint) else Checkpoint(path)).reopened())
+    if strict and plan.loaded.left_over:
+        raise ValueError(f"{plan.checkpoint.path} has {_some(plan.loaded.left_over)}, which the model does not have; strict=False leaves them")
+    plan.run(progress)
+    return plan.loaded
+
+
+class _Plan:
+    """What each parameter of a model gets from which tensors, checked as far as headers of files go."""
+
+    def __init__(self, model: torch.nn.Module, checkpoint: Checkpoint):
+        self.checkpoint, self.loaded = checkpoint, Loaded([], [], [], [])
+        self._steps = []  # functions without arguments
+        self._used = set()  # names in the files
+        self._before = []  # (module, name, tensor) of what was on meta
+        inside = set()
+        for layer in _layers(model):
+            own = {name: each for name, each in layer.module.named_parameters(recurse=False) if name.startswith(WEIGHTS)}
+            inside.update(id(each) for each in (*own.values(), *layer.module.buffers(recurse=False)))
+            prefix = next((each for each in (layer.prefix, f"{layer.original}.") if each + WEIGHTS[0] in checkpoint), None)
+            if prefix is None:
+                self._add_experts(layer)
+            else:
+                self._add_own(layer.module, prefix, own)
+        for tensor, places in _places(model).values():
+            if id(tensor) not in inside:
+                self._add_tensor(tensor, places)
+        self.loaded.left_over.extend(name for name in checkpoint if name not in self._used)
+
+    def run(self, progress: bool):
+        try:
+            for step in loading.shown(self._steps, progress, "tensors"):
+                step()
+                self.checkpoint.release()
+        except BaseException:
+            for module, name, tensor in self._before:
+                setattr(module, name, tensor)
+            raise
+
+    def _use(self, name: str) -> torch.Tensor:
+        self._used.add(name)
+        return self.checkpoint[name]
+
+    def _set(self, module: torch.nn.Module, name: str, tensor: torch.Tensor):
+        """Makes a tensor the parameter or buffer `name`, which is on meta."""
+        before = getattr(module, name)
+        self._before.append((module, name, before))
+        is_parameter = isinstance(before, torch.nn.Parameter)
+        setattr(module, name, torch.nn.Parameter(tensor, before.requires_grad) if is_parameter else tensor)
+
+    def _add_experts(self, layer: "_Layer"):
+        module, shape, checkpoint = layer.module, layer.module.shape, self.checkpoint
+        source = sources.source_of(checkpoint, layer.original, shape, listed=layer.listed, stacked=layer.stacked)
+        has_codes = False
+        for base, part in zip(source.bases(shape.experts), loading.parts(shape) * shape.experts):
+            names = [name for name in (base, *_parts_of(base)) if name in checkpoint]
+            if not names:
+                raise ValueError(f"{checkpoint.path} has no {base}.weight, .qweight or .weight_packed")
+            for name in names:
+                tensor, kind = self._use(name), checkpoint.type_of(name)
+                has_codes |= kind not in loading.NUMBERS
+                if name == f"{base}.weight" and kind in loading.NUMBERS:
+                    loading.check_shape(shape, formats.Matrix(name, tensor), part)
+
+        def step():
+            self._before += [(module, name, each) for name, each in module.named_parameters(recurse=False) if each.is_meta]
+            by_numbers = loading.load_from(source, checkpoint, module, list(range(shape.experts)))
+            self.loaded.decoded.extend(layer.prefix + name for name in by_numbers if has_codes)
+
+        self._steps.append(step)
+
+    def _add_own(self, layer: MoE, prefix: str, own: dict[str, torch.nn.Parameter]):
+        """Experts as the layer has them, under `prefix`."""
+        shape = layer.shape
+        given = {name for name in sharding.OF_EXPERTS if name.startswith(WEIGHTS) and prefix + name in self.checkpoint}
+        if given != set(own):
+            found, expected = (", ".join(sorted(names)) for names in (given, own))
+            raise ValueError(f"{prefix.rstrip('.')} has {found} in the files, expected {expected} of {shape.encodings}")
+        for name, parameter in own.items():
+            whole, sizes = self._use(prefix + name), sharding.sizes_of_all(name, layer)
+            are_numbers = whole.is_floating_point() and parameter.is_floating_point()
+            if tuple(whole.shape) != sizes or not (are_numbers or whole.dtype == parameter.dtype):
+                found = f"{whole.dtype} {list(whole.shape)}"
+                raise ValueError(f"{prefix}{name} is {found}, expected {parameter.dtype} {list(sizes)} of {shape.encodings}")
+            self._steps.append(functools.partial(self._take_own, layer, name, whole, prefix))
+
+    def _take_own(self, layer: MoE, name: str, whole: torch.Tensor, prefix: str):
+        experts = layer.local_experts
+        first, end = (experts[0], experts[0] + len(experts)) if experts else (0, 0)
+        rows = whole[first:end] if experts == [*range(first, end)] else whole[experts]
+        part, parameter = sharding.take(name, rows, layer.shard, layer.shape.tp, layer.shape.inputs), getattr(layer, name)
+        may_be_mapped = parameter.is_meta and not parameter.requires_grad and part.dtype == parameter.dtype
+        if may_be_mapped and self.checkpoint.has_memory(part):
+            self._set(layer, name, part)
+            self.loaded.mapped.append(prefix + name)
+            return
+        if parameter.is_meta:
+            self._set(layer, name, empty_weight(parameter.shape, dtype=parameter.dtype))
+        self.checkpoint.copy_into(getattr(layer, name), part)
+        layer.forget_amaxes()
+
+    def _add_tensor(self, tensor: torch.Tensor, places: list[tuple[str, torch.nn.Module, str]]):
+        """A parameter or buffer, which has several places if parts of the model share it."""
+        checkpoint, names = self.checkpoint, [name for name, *_ in places]
+        plain = next((name for name in names if name in checkpoint and _is_plain(checkpoint.type_of(name), tensor)), None)
+        coded = next((name for name in names if name.endswith(".weight") and any(each in checkpoint for each in _parts_of(name[:-7]))), None)
+        if plain is None and coded is None:
+            owner = places[0][1]
+            if tensor.is_meta or not (isinstance(owner, MoE) or places[0][2] in owner._buffers):
+                raise ValueError(f"{checkpoint.path} has no {' or '.join(names)}, expected {list(tensor.shape)}")
+            self.loaded.kept.append(names[0])  # a buffer, or an adapter
+            return
+        for name in names:  # a tensor that is shared may be there several times
+            for each in (name, *(_parts_of(name[:-7]) if name.endswith(".weight") else ())):
+                if each in checkpoint:
+                    self._use(each)
+        if plain is not None and checkpoint[plain].shape != tensor.shape:
+            raise ValueError(f"{plain} has shape {list(checkpoint[plain].shape)}, expected {list(tensor.shape)}")
+
+        def step():
+            given = checkpoint[plain] if plain is not None else formats.read(checkpoint, coded[:-7]).decoded()
+            if given.shape != tensor.shape:
+                raise ValueError(f"{coded} has shape {list(given.shape)}, expected {list(tensor.shape)}")
+            target = tensor
+            if tensor.is_meta:
+                target = torch.empty(tensor.shape, dtype=tensor.dtype)
+                if isinstance(tensor, torch.nn.Parameter):
+                    target = torch.nn.Parameter(target, tensor.requires_grad)
+                for _, module, name in places:
+                    self._before.append((module, name, tensor))
+                    setattr(module, name, target)
+            checkpoint.copy_into(target.view(-1) if target.dim() == 0 else target, given.view(-1) if given.dim() == 0 else given)
+            if plain is None:
+                self.loaded.decoded.append(coded)
+
+        self._steps.append(step)
+
+
+class _Layer(typing.NamedTuple):
+    """A layer of experts in a model."""
+
+    prefix: str  # the names of its parameters begin with it
+    module: MoE
+    original: str  # the names of experts in files begin with it and a dot
+    listed: tuple  # candidates for the names of matrices, as sources.source_of() takes them
+    stacked: tuple
+
+
+def _layers(model: torch.nn.Module) -> list[_Layer]:
+    found = {}
+    for place, prefix, layout, layer in replaced_layers(model):
+        if layout.stacked:
+            made = _Layer(prefix, layer, place[:-1], sources.LISTED, ((layout.gate, layout.down), sources.STACKED))
+        else:
+            own = tuple(part.removesuffix(".weight") for part in layout.parts)
+            made = _Layer(prefix, layer, f"{place}{layout.experts}", (own, *sources.LISTED), (sources.STACKED,))
+        found.setdefault(id(layer), made)
+    for path, module in model.named_modules():
+        if isinstance(module, MoE):
+            made = _Layer(f"{path}." if path else "", module, path, sources.LISTED, (sources.STACKED,))
+            found.setdefault(id(module), made)
+    return list(found.values())
+
+
+def _places(model: torch.nn.Module) -> dict[int, tuple]:
+    """Each parameter and buffer of the state_dict() with its places. ValueError: another buffer that is on meta."""
+    found = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is None:
+                continue
+            full = f"{path}.{name}" if path else name
+            if name not in module._non_persistent_buffers_set:
+                found.setdefault(id(tensor), (tensor, []))[1].append((full, module, name))
+            elif tensor.is_meta:
+                raise ValueError(f"{full} is on meta and in no file (persistent=False): expected its numbers")
+    return found
+
+
+def _parts_of(base: str) -> list[str]:
+    return [f"{base}.{part}" for part in formats.PARTS]
+
+
+def _is_plain(kind: str, tensor: torch.Tensor) -> bool:
+    """Whether a tensor of this type in a file has the numbers of a tensor of a model."""
+    return kind in loading.NUMBERS if tensor.is_floating_point() else kind not in loading.NUMBERS
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
