@@ -10,7 +10,10 @@ import tempfile
 import unittest
 
 import sluice_torch
+import write_gguf
 from sluice_torch import formats
+from sluice_torch.gguf import Gguf
+from sluice_torch.gguf_blocks import KINDS
 from write_safetensors import write
 
 HIDDEN, INTERMEDIATE = 64, 96
@@ -218,6 +221,52 @@ class DamagedTest(unittest.TestCase):
             for row, content in rows.items():
                 file.write_bytes(content)
                 self.refused(lambda: sluice_torch.load_experts(file, made, "blk.3"), [file], row)
+
+    def test_files_of_gguf_with_other_bytes(self):
+        """A file with a tensor of each type, cut at each length, and with each byte of its header changed."""
+        metadata = [("tokens", "LIST", ("TEXT", ["a", "b"])), ("numbers", "LIST", ("F32", [1, 2])), ("split.count", "U16", 1)]
+        kinds = list(KINDS.items())
+        with tempfile.TemporaryDirectory() as name:
+            file = pathlib.Path(name) / "model.gguf"
+            for some in (kinds[at : at + 5] for at in range(0, len(kinds), 5)):
+                tensors = [(f"tensor{number}", (each.numbers, 1), number, bytes(each.size)) for number, each in some]
+                header = write_gguf.write(file, tensors, metadata, alignment=8)
+                names = [file, *(tensor[0] for tensor in tensors)]
+                content = file.read_bytes()
+
+                def read():
+                    found = Gguf(file)
+                    for each in found.names():
+                        found.type_of(each), found.shape_of(each)
+                        found.tensor(each)
+
+                read()
+                for length in {*range(header), *range(header, len(content) - 8, 5)}:
+                    file.write_bytes(content[:length])
+                    self.refused(read, [*names, "tensor"], length)
+                for place, flip in itertools.product(range(header), (1, 2, 16, 128)):
+                    file.write_bytes(content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :])
+                    self.refused(read, names, (place, flip), accepts=True)
+
+    def test_parts_of_gguf_with_other_bytes(self):
+        with tempfile.TemporaryDirectory() as name:
+            paths = [pathlib.Path(name) / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
+            for number, path in enumerate(paths):
+                keys = [("split.no", "U16", number), ("split.count", "U16", 2), ("split.tensors.count", "I32", 2)]
+                header = write_gguf.write(path, [(f"tensor{number}", (1,), 0, bytes(4))], keys, alignment=8)
+            content = paths[1].read_bytes()
+
+            def read():
+                found = Gguf(paths[0])
+                self.assertEqual(len([found.tensor(each) for each in found.names()]), 2)
+
+            read()
+            for length in range(header):
+                paths[1].write_bytes(content[:length])
+                self.refused(read, [paths[1]], length)
+            for place, flip in itertools.product(range(header), (1, 2, 4, 128)):
+                paths[1].write_bytes(content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :])
+                self.refused(read, [paths[1], "tensor"], (place, flip), accepts=True)
 
     def test_configurations_of_adapters(self):
         rank = 2

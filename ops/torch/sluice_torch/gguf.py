@@ -1,46 +1,39 @@
-"""GGUF files, of versions 2 and 3: the stacked experts of a layer, plain or in the blocks of Q8_0, Q4_0, Q4_K, Q6_K and MXFP4.
+"""GGUF files, of versions 2 and 3: metadata, tensors by name, and the experts of a layer.
 
 A file has a header, metadata, descriptions of tensors, and their data from a multiple of general.alignment on. All numbers
-are little-endian; the first size of a tensor is that along a row. Blocks are of consecutive numbers of a row:
+are little-endian; the first size of a tensor is that along a row. gguf_blocks.py has the types of tensors.
 
-    Q8_0   32 numbers in 34 bytes: scale F16, 32 codes int8; code * scale
-    Q4_0   32 numbers in 18 bytes: scale F16, 16 bytes with the codes of i and i + 16; (code - 8) * scale
-    MXFP4  32 numbers in 17 bytes: exponent of a power of two plus 127, 16 bytes with the codes of E2M1 of i and i + 16
-    Q4_K   256 numbers in 144 bytes: d and least F16, 12 bytes with 6 bits of scale and of minimum for each of 8 groups,
-           and for each two groups 32 bytes with a code of both; code * (d * scale) - least * minimum
-    Q6_K   256 numbers in 210 bytes: for each half 64 bytes with the lower 4 bits of i and i + 64, then for each half 32 bytes
-           with the upper 2 bits of i, i + 32, i + 64 and i + 96, 16 scales int8, d F16; (code - 32) * (d * scale of its 16)
+A model may be in several files, NAME-00001-of-00003.gguf and so on. Each says which part it is, from 0 on (split.no), how many
+there are (split.count), and how many tensors all parts have together (split.tensors.count); the first has the metadata.
 """
 
 import math
 import mmap
 import pathlib
+import re
 import struct
+import typing
 
 import torch
 
-from .codes import in_pairs
 from .formats import Matrix
+from .gguf_blocks import KINDS, Kind
 from .writes import write
 
 NAMES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+_STACKED = "_exps"
 _MAGIC = b"GGUF"
 _ALIGNMENT = "general.alignment"
+_NAME_OF_PART = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
 # Types of metadata that are numbers, by their number in the file.
 _NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
-# Types of tensors by their number: name, numbers in a block, bytes of a block.
-_TYPES = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    8: ("Q8_0", 32, 34),
-    12: ("Q4_K", 256, 144),
-    14: ("Q6_K", 256, 210),
-    30: ("BF16", 1, 2),
-    39: ("MXFP4", 32, 17),
-}
-_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+# Dimensions of tensors in files, and those that tensor() takes.
+_MAX_DIMENSIONS, _DECODED_DIMENSIONS = 4, 3
+# Items of a list of metadata, and bytes of a text: more are a damaged length, not to be read from a file of many gigabytes.
+_MAX_LENGTH = 1 << 26
+# Numbers that tensor() decodes at a time, since each takes many bytes meanwhile.
+_DECODED = 1 << 20
 
 
 def is_gguf(path) -> bool:
@@ -52,153 +45,230 @@ def is_gguf(path) -> bool:
 
 
 class Gguf:
-    """The experts in a file, from mapped memory. ValueError: a file of another version, truncated or damaged; a tensor that it
-    has twice."""
+    """The tensors in a file, or in all parts of a model if the file is one of them, from mapped memory.
+
+    metadata  name -> number, text or list of them, of the first part. Bytes of a text that are not UTF-8 are there as
+              surrogates, as os.fsdecode() has them.
+    ValueError: a file that is missing, truncated, damaged or of another version; a tensor or metadata that is there twice; parts
+    that do not belong together.
+    """
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
-        with open(path, "rb") as file:
-            self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self._at, self._tensors = len(_MAGIC), {}
-        try:
-            self._read_header()
-        except RecursionError:
-            raise ValueError(f"{self.path}: metadata has arrays in arrays, nested too deeply") from None
-        except (struct.error, UnicodeDecodeError):
-            raise ValueError(f"{self.path}: the header ends within the file's {len(self._memory)} bytes or is damaged") from None
+        self._parts, self._tensors = _parts_of(self.path), {}
+        self.metadata = self._parts[0].metadata
+        for part in self._parts:
+            for name, described in part.tensors.items():
+                if name in self._tensors:
+                    raise ValueError(f"{name} is in {self._tensors[name].part.path} and in {part.path}")
+                self._tensors[name] = _Tensor(part, *described)
+        for part in self._parts:
+            part.check_split("split.tensors.count", len(self._tensors), len(self._parts), "the tensors of all parts")
+
+    def names(self) -> list[str]:
+        """The names of all tensors, in the order of the files."""
+        return list(self._tensors)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor in PyTorch's order. ValueError: it is not there."""
+        return tuple(reversed(self._tensor(name).sizes))
+
+    def type_of(self, name: str) -> str:
+        """The type of a tensor in the words of the format, or its number if it is unknown. ValueError: it is not there."""
+        number = self._tensor(name).kind
+        return KINDS[number].name if number in KINDS else f"type {number}"
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor with one to three dimensions: of F32, F16 and BF16 as it is, of blocks as float32. ValueError: it is not there,
+        is of an unknown type, or goes beyond its file."""
+        part, sizes, *_ = self._tensor(name)
+        if not 1 <= len(sizes) <= _DECODED_DIMENSIONS or not all(sizes):
+            raise ValueError(f"{part.path}: {name} has sizes {sizes}, expected 1 to {_DECODED_DIMENSIONS} of them, each from 1 on")
+        kind, blocks = self._rows(name, name, 0, math.prod(sizes[1:]))
+        if kind.is_plain:
+            return kind.matrix(name, blocks).numbers.view(*reversed(sizes))
+        made, rows = torch.empty(len(blocks), sizes[0]), max(1, _DECODED // sizes[0])
+        for to, some in zip(made.split(rows), blocks.split(rows)):
+            write(to, kind.matrix(name, some).decoded())
+        return made.view(*reversed(sizes))
 
     def matrix(self, prefix: str, expert: int, name: str, experts: int | None) -> Matrix:
-        """That of an expert, [out, in]; `experts` is how many there must be, or None. ValueError: it is not there, or is of an
-        unknown type."""
+        """The matrix of an expert, [out, in], from a tensor with all of them, or from one of its own ("ffn_gate.7" beside
+        "ffn_gate_exps"); `experts` is how many there must be, or None. ValueError: it is not there, or is of an unknown type."""
         full = f"{prefix}.{name}.weight"
         if full not in self._tensors:
-            raise ValueError(f"{self.path} has no {full}")
-        sizes, kind, offset = self._tensors[full]
+            return self._matrix_of_one(prefix, expert, name, experts)
+        sizes = self._tensors[full].sizes
         if len(sizes) != 3 or not all(sizes):
             raise ValueError(f"{full} has sizes {sizes}, expected [in, out, experts]")
-        length, out, count = sizes
-        if expert >= count or experts not in (None, count):
-            raise ValueError(f"{full} has {count} experts, expected {max(expert + 1, experts or 0)}")
-        if kind not in _TYPES:
-            raise ValueError(f"{full} has type {kind}, expected one of {', '.join(f'{n} ({t[0]})' for n, t in _TYPES.items())}")
-        of, numbers, size = _TYPES[kind]
-        if length % numbers:
-            raise ValueError(f"{full} has rows of {length}, expected a multiple of the {numbers} of a block of {of}")
-        bytes_of_expert = out * length // numbers * size
-        begin = self._begin + offset + expert * bytes_of_expert
-        if begin + bytes_of_expert > len(self._memory):
-            raise ValueError(
-                f"{self.path}: expert {expert} of {full} ends at byte {begin + bytes_of_expert} of {len(self._memory)}: the file "
-                "is truncated"
-            )
-        data = torch.frombuffer(self._memory, dtype=torch.uint8, count=bytes_of_expert, offset=begin)
-        if of in _PLAIN:
-            return Matrix(full, data.clone().view(_PLAIN[of]).view(out, length))
-        blocks = data.view(out, length // numbers, size)
-        return {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k, "Q6_K": _q6_k, "MXFP4": _mxfp4}[of](full, blocks)
+        _, out, count = sizes
+        _check_count(full, expert, count, experts)
+        kind, blocks = self._rows(full, f"expert {expert} of {full}", expert * out, out)
+        return kind.matrix(full, blocks)
 
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
         write(target, tensor)
 
     def release(self):
         """Gives back the pages that were read."""
-        self._memory.madvise(mmap.MADV_DONTNEED)
+        for part in self._parts:
+            part.memory.madvise(mmap.MADV_DONTNEED)
+
+    def _matrix_of_one(self, prefix: str, expert: int, name: str, experts: int | None) -> Matrix:
+        stem = f"{prefix}.{name.removesuffix(_STACKED)}"
+        count = 0
+        while f"{stem}.{count}.weight" in self._tensors:
+            count += 1
+        if not count:
+            raise ValueError(f"{self.path} has no {prefix}.{name}.weight, and no {stem}.0.weight")
+        _check_count(f"{stem}.*.weight", expert, count, experts)
+        full = f"{stem}.{expert}.weight"
+        sizes = self._tensors[full].sizes
+        if len(sizes) != 2 or not all(sizes):
+            raise ValueError(f"{full} has sizes {sizes}, expected [in, out]")
+        kind, blocks = self._rows(full, full, 0, sizes[1])
+        return kind.matrix(full, blocks)
+
+    def _tensor(self, name: str) -> "_Tensor":
+        if name not in self._tensors:
+            raise ValueError(f"{self.path} has no {name}")
+        return self._tensors[name]
+
+    def _rows(self, name: str, what: str, first: int, count: int) -> tuple[Kind, torch.Tensor]:
+        """Rows of a tensor, `what` in errors: their type and blocks, uint8 [count, blocks of a row, bytes of a block]."""
+        part, sizes, number, offset = self._tensors[name]
+        if number not in KINDS:
+            known = ", ".join(f"{each} ({kind.name})" for each, kind in KINDS.items())
+            raise ValueError(f"{part.path}: {name} has type {number}, expected one of {known}")
+        kind = KINDS[number]
+        if sizes[0] % kind.numbers:
+            raise ValueError(
+                f"{part.path}: {name} has rows of {sizes[0]}, expected a multiple of the {kind.numbers} of a block of {kind.name}"
+            )
+        each = sizes[0] // kind.numbers * kind.size
+        begin, end = (part.begin + offset + row * each for row in (first, first + count))
+        if end > len(part.memory):
+            raise ValueError(f"{part.path}: {what} ends at byte {end} of {len(part.memory)}: the file is truncated")
+        data = torch.frombuffer(part.memory, dtype=torch.uint8, count=end - begin, offset=begin)
+        return kind, data.view(count, -1, kind.size)
+
+
+def _check_count(name: str, expert: int, count: int, experts: int | None):
+    if expert >= count or experts not in (None, count):
+        raise ValueError(f"{name} has {count} experts, expected {max(expert + 1, experts or 0)}")
+
+
+def _parts_of(path: pathlib.Path) -> list["_Part"]:
+    """All parts of the model that a file belongs to, in order, which is the file alone if its name is not that of a part."""
+    match = _NAME_OF_PART.fullmatch(path.name)
+    name, number, count = (match[1], int(match[2]), int(match[3])) if match else (None, 1, 1)
+    if not 1 <= number <= count:
+        raise ValueError(f"{path}: the name is that of part {number} of {count}, expected one of 1 to {count}")
+    why = "as the name of the file says" if match else "since the name of the file is not NAME-00001-of-00002.gguf"
+    parts = []
+    for place in range(count):
+        part = _Part(path if place == number - 1 else path.with_name(f"{name}-{place + 1:05}-of-{count:05}.gguf"))
+        part.check_split("split.count", count, count, why)
+        part.check_split("split.no", place, count, why)
+        parts.append(part)
+    return parts
+
+
+class _Tensor(typing.NamedTuple):
+    part: "_Part"
+    sizes: list[int]  # the first one is that along a row
+    kind: int
+    offset: int  # from the beginning of the part's data
+
+
+class _Part:
+    """A file: its metadata, its tensors (name -> sizes, type, offset), its memory, and where in it data begin."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path, self.metadata, self.tensors = path, {}, {}
+        try:
+            with open(path, "rb") as file:
+                if file.read(len(_MAGIC)) != _MAGIC:
+                    raise ValueError(f"{path}: expected a GGUF file, which begins with {_MAGIC.decode()}")
+                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except OSError as error:
+            raise ValueError(f"{path}: cannot read: {error.strerror}") from None
+        self._at = len(_MAGIC)
+        try:
+            self._read_header()
+        except RecursionError:
+            raise ValueError(f"{path}: metadata has arrays in arrays, nested too deeply") from None
+        except (struct.error, UnicodeDecodeError):
+            raise ValueError(f"{path}: the header ends within the file's {len(self.memory)} bytes or is damaged") from None
+
+    def check_split(self, key: str, expected: int, count: int, why: str):
+        """ValueError: metadata says something else than that of one of `count` parts; a file that is alone may say nothing."""
+        if key not in self.metadata and count == 1:
+            return
+        found = f"{self.metadata[key]!r:.99}" if key in self.metadata else "absent"
+        if found != str(expected):
+            raise ValueError(f"{self.path}: {key} is {found}, expected {expected}, {why}")
 
     def _read_header(self):
         version = self._number("I")
         if version not in (2, 3):
             raise ValueError(f"{self.path}: GGUF of version {version}, expected 2 or 3")
         tensors, entries = self._number("Q"), self._number("Q")
-        alignment = 32
         for _ in range(entries):
-            name, value = self._text(), self._value(self._number("I"))
-            if name == _ALIGNMENT:
-                alignment = value
+            name = self._once(self.metadata)
+            self.metadata[name] = self._value(self._number("I"))
+        alignment = self.metadata.get(_ALIGNMENT, 32)
         if not isinstance(alignment, int) or alignment < 1:
-            raise ValueError(f"{self.path}: {_ALIGNMENT} is {alignment!r}, expected a whole number from 1 on")
+            raise ValueError(f"{self.path}: {_ALIGNMENT} is {alignment!r:.99}, expected a whole number from 1 on")
         for _ in range(tensors):
-            name = self._text()
-            if name in self._tensors:
-                raise ValueError(f"{self.path} has {name} twice")
-            sizes = [self._number("Q") for _ in range(self._number("I"))]
-            self._tensors[name] = sizes, self._number("I"), self._number("Q")
-        self._begin = math.ceil(self._at / alignment) * alignment
+            name = self._once(self.tensors)
+            dimensions = self._number("I")
+            if dimensions > _MAX_DIMENSIONS:
+                raise ValueError(f"{self.path}: {name} has {dimensions} dimensions, expected at most {_MAX_DIMENSIONS}")
+            self.tensors[name] = list(self._numbers("Q", dimensions)), self._number("I"), self._number("Q")
+        self.begin = -(-self._at // alignment) * alignment
+
+    def _once(self, known: dict) -> str:
+        """A name that is not yet known."""
+        (name,) = self._texts(1)
+        if name in known:
+            raise ValueError(f"{self.path} has {name} twice")
+        return name
 
     def _number(self, code: str):
-        (found,) = struct.unpack_from("<" + code, self._memory, self._at)
-        self._at += struct.calcsize("<" + code)
+        return self._numbers(code, 1)[0]
+
+    def _numbers(self, code: str, count: int) -> tuple:
+        form = f"<{count}{code}"
+        found = struct.unpack_from(form, self.memory, self._at)
+        self._at += struct.calcsize(form)
         return found
 
-    def _text(self) -> str:
-        (found,) = struct.unpack_from(f"<{self._counted()}s", self._memory, self._at)
-        self._at += len(found)
-        return found.decode()
-
-    def _counted(self) -> int:
-        """The length of what follows, which the rest of the file must have room for."""
-        length = self._number("Q")
-        if length > len(self._memory) - self._at:
-            raise struct.error
-        return length
+    def _texts(self, count: int, errors: str = "strict") -> list[str]:
+        # one loop without calls: vocabularies have hundreds of thousands
+        read, memory, at, found = struct.Struct("<Q").unpack_from, self.memory, self._at, []
+        for _ in range(count):
+            (length,) = read(memory, at)
+            at += 8 + length
+            if length > _MAX_LENGTH or at > len(memory):
+                raise struct.error
+            found.append(memory[at - length : at].decode(errors=errors))
+        self._at = at
+        return found
 
     def _value(self, kind: int):
-        """A number of metadata; of texts and arrays None."""
+        """A number, text or list of metadata."""
         if kind in _NUMBERS:
             return self._number(_NUMBERS[kind])
         if kind == _TEXT:
-            self._text()
-        elif kind == _ARRAY:
-            of, count = self._number("I"), self._counted()
-            if of in _NUMBERS:
-                self._at += count * struct.calcsize("<" + _NUMBERS[of])
-            else:
-                for _ in range(count):
-                    self._value(of)
-        else:
+            return self._texts(1, "surrogateescape")[0]
+        if kind != _ARRAY:
             raise ValueError(f"{self.path}: metadata of type {kind}, expected 0 to 12")
-        return None
-
-
-def _q8_0(name: str, blocks: torch.Tensor) -> Matrix:
-    scale, made = _halves(blocks[..., :2]), blocks[..., 2:].contiguous().view(torch.int8)
-    return Matrix(name, (made * scale.float()).flatten(1))
-
-
-def _q4_0(name: str, blocks: torch.Tensor) -> Matrix:
-    return Matrix(name, pairs=_pairs(_split(blocks[..., 2:])), scale=_halves(blocks[..., :2]).squeeze(-1))
-
-
-def _mxfp4(name: str, blocks: torch.Tensor) -> Matrix:
-    return Matrix(name, pairs=_pairs(_split(blocks[..., 1:])), scale=blocks[..., 0].contiguous())
-
-
-def _q4_k(name: str, blocks: torch.Tensor) -> Matrix:
-    d, least = _halves(blocks[..., :4]).float().split(1, -1)
-    first, second, third = blocks[..., 4:16].split(4, -1)  # of groups 0 to 3: scales, minima; of groups 4 to 7: the lower bits of both
-    scale = torch.cat((first & 63, third & 15 | first >> 6 << 4), -1)
-    minimum = torch.cat((second & 63, third >> 4 | second >> 6 << 4), -1)
-    made = blocks[..., 16:].unflatten(-1, (4, 1, 32))
-    numbers = torch.cat((made & 15, made >> 4), -2).flatten(-3)
-    return Matrix(name, pairs=_pairs(numbers), scale=(d * scale).flatten(1), zero=-(least * minimum).flatten(1))
-
-
-def _q6_k(name: str, blocks: torch.Tensor) -> Matrix:
-    lower, upper, scales = blocks[..., :128].unflatten(-1, (2, 64)), blocks[..., 128:192].unflatten(-1, (2, 1, 32)), blocks[..., 192:208]
-    upper = upper >> 2 * torch.arange(4, dtype=torch.uint8).view(4, 1) & 3
-    made = (_split(lower) | upper.flatten(-2) << 4).flatten(-2).to(torch.int8) - 32
-    steps = _halves(blocks[..., 208:]).float() * scales.contiguous().view(torch.int8)
-    return Matrix(name, (made * steps.repeat_interleave(16, -1)).flatten(1))
-
-
-def _halves(two_bytes: torch.Tensor) -> torch.Tensor:
-    return two_bytes.contiguous().view(torch.float16)
-
-
-def _split(bytes_of_block: torch.Tensor) -> torch.Tensor:
-    """The codes of the lower halves, then those of the upper ones."""
-    return torch.cat((bytes_of_block & 15, bytes_of_block >> 4), -1)
-
-
-def _pairs(numbers: torch.Tensor) -> torch.Tensor:
-    """[out, blocks, numbers of a block] codes -> [out, in / 2], two per byte."""
-    return in_pairs(numbers.flatten(1))
+        of, count = self._number("I"), self._number("Q")
+        if count > min(_MAX_LENGTH, len(self.memory) - self._at):  # each takes a byte or more
+            raise struct.error
+        if of in _NUMBERS:
+            return list(self._numbers(_NUMBERS[of], count))
+        if of == _TEXT:
+            return self._texts(count, "surrogateescape")
+        return [self._value(of) for _ in range(count)]
