@@ -31,6 +31,8 @@ _TYPES = {
     "F8_E5M2": torch.uint8,
     "F8_E8M0": torch.uint8,
 }
+# Those that are numbers as they are.
+NUMBERS = ("F64", "F32", "F16", "BF16")
 _MAX_DIMENSIONS = 16
 # Numbers that are converted at a time: they stay in the cache, and PyTorch converts so few in one thread. Where other
 # processes have the cores, its threads wait milliseconds for each other.
@@ -86,12 +88,13 @@ class _File:
     def type_of(self, name: str) -> str:
         return self._entry(name)[0]
 
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        return tuple(self._entry(name)[1])
+
     def read(self, name: str) -> torch.Tensor:
         kind, shape, first, last = self._entry(name)
         dtype = _TYPES[kind]
-        width = torch.empty(0, dtype=dtype).element_size()
-        if last - first != math.prod(shape) * width:
-            raise ValueError(f"{self.path}: {name} is {kind} {shape} in {last - first} bytes, expected {math.prod(shape) * width}")
+        width = _width(kind)
         if last == first:
             return torch.empty(shape, dtype=dtype)
         data = torch.frombuffer(self.memory, dtype=torch.uint8, count=last - first, offset=first)
@@ -116,7 +119,13 @@ class _File:
             raise ValueError(
                 f"{self.path}: {name} is in bytes {first} to {last} of {self.size - self.begin}: the file is truncated"
             )
+        if last - first != math.prod(shape) * _width(kind):
+            raise ValueError(f"{self.path}: {name} is {kind} {shape} in {last - first} bytes, expected {math.prod(shape) * _width(kind)}")
         return kind, shape, self.begin + first, self.begin + last
+
+
+def _width(kind: str) -> int:
+    return torch.empty(0, dtype=_TYPES[kind]).element_size()
 
 
 class Checkpoint(collections.abc.Mapping):
@@ -163,6 +172,14 @@ class Checkpoint(collections.abc.Mapping):
     def type_of(self, name: str) -> str:
         """The type of a tensor in the words of the format."""
         return self._open(self._file_of[name]).type_of(name)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """What the header says of a tensor."""
+        return self._open(self._file_of[name]).shape_of(name)
+
+    def has_numbers(self, name: str) -> bool:
+        """Whether a tensor is of floating-point numbers, neither codes nor whole numbers."""
+        return self.type_of(name) in NUMBERS
 
     def file_of(self, name: str) -> pathlib.Path:
         return self._file_of[name]

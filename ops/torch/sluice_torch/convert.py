@@ -165,7 +165,7 @@ def _encoded(checkpoint: Checkpoint, experts: _Experts, encodings: Encodings, re
     source = sources.source_of(checkpoint, experts.prefix, layer.shape)
     by_numbers = loading.load_from(source, checkpoint, layer, list(range(experts.count)), requantise=requantise)
     tensors = {f"{experts.prefix}.{name}": each.detach() for name, each in layer.named_parameters()}
-    has_codes = any(checkpoint.type_of(name) not in loading.NUMBERS for name in experts.names)
+    has_codes = not all(checkpoint.has_numbers(name) for name in experts.names)
     if not has_codes or not layer.shape.has_codes or not by_numbers:
         return tensors, None
     if not requantise:

@@ -38,7 +38,7 @@ _DECODED = 1 << 20
 
 def is_gguf(path) -> bool:
     """Whether the path is of a file that begins like one of GGUF."""
-    if not pathlib.Path(path).is_file():
+    if not isinstance(path, (str, pathlib.Path)) or not pathlib.Path(path).is_file():
         return False
     with open(path, "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
@@ -105,6 +105,11 @@ class Gguf:
         _check_count(full, expert, count, experts)
         kind, blocks = self._rows(full, f"expert {expert} of {full}", expert * out, out)
         return kind.matrix(full, blocks)
+
+    def bases(self, prefix: str, name: str, experts: int) -> list[str]:
+        """What matrix() reads for these experts, without ".weight": a tensor of all of them, or one of each."""
+        own = [f"{prefix}.{name.removesuffix(_STACKED)}.{expert}" for expert in range(experts)]
+        return own if f"{own[0]}.weight" in self._tensors else [f"{prefix}.{name}"]
 
     def copy_into(self, target: torch.Tensor, tensor: torch.Tensor):
         write(target, tensor)

@@ -9,9 +9,6 @@ from .sources import NAMES, source_of
 from .stored import SQUARE, Stored
 from .tensors import empty_weight
 
-# The types of tensors, in the words of safetensors, that are numbers; all others are parts of codes.
-NUMBERS = ("F64", "F32", "F16", "BF16")
-
 
 def parts(shape) -> list[tuple]:
     """Parts of a layer: parameter, which of its equal parts of rows, and the dimension that shards of an expert share."""
@@ -67,7 +64,7 @@ def load_from(
             found = {}
             for number, part in enumerate(parts(shape)):
                 matrix = source.matrix(experts_in_file[expert], number, count)
-                check_shape(shape, matrix, part)
+                check_shape(shape, matrix.name, matrix.shape, part)
                 found.setdefault(part[0], []).append((part, matrix))
             for name, given in found.items():
                 if _set_weight(layer, checkpoint, rows, name, given, requantise):
@@ -125,10 +122,10 @@ def shown(steps, progress: bool, unit: str = "experts"):
     return tqdm.tqdm(steps, desc=unit, unit=unit[:-1])
 
 
-def check_shape(shape, matrix: formats.Matrix, part: tuple):
+def check_shape(shape, name: str, found: tuple, part: tuple):
     whole = (shape.hidden, shape.intermediate) if part[0] == "down_weight" else (shape.intermediate, shape.hidden)
-    if matrix.shape != whole:
-        raise ValueError(f"{matrix.name} is a matrix of {list(matrix.shape)}, expected {list(whole)} [out, in]")
+    if found != whole:
+        raise ValueError(f"{name} is a matrix of {list(found)}, expected {list(whole)} [out, in]")
 
 
 def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> formats.Matrix:

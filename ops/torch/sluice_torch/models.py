@@ -6,7 +6,9 @@ import typing
 import torch
 
 from . import formats, loading, sharding, sources
-from .checkpoint import Checkpoint
+from .checkpoint import NUMBERS, Checkpoint
+from .gguf import is_gguf
+from .gguf_models import GgufModel
 from .graphs import WEIGHTS
 from .moe import MoE
 from .state import replaced_layers
@@ -30,7 +32,8 @@ def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: b
 
     model     any module. Its blocks may be replaced (replace_moe), in any encoding. Parameters on meta get memory. Parameters keep
               their type; those that are no experts, and experts in an encoding without the codes of the files, get their numbers.
-    path      a safetensors file, a folder with such files, or a Checkpoint. Experts have the names that they had before
+    path      a safetensors file, a folder with such files, or a Checkpoint; or a GGUF file of an architecture of gguf_models.py, whose
+              parameters have the names of transformers in the model. Experts have the names that they had before
               replace_moe(), "gate_proj", "up_proj" and "down_proj", "w1", "w3" and "w2" or the stacked "gate_up_proj" and
               "down_proj"; or the names of the layer's own parameters, in its encoding, as sluice_torch.convert writes them. Then codes
               of a layer on meta are not copied: their memory is the file's, whose pages are read when they are used.
@@ -41,7 +44,7 @@ def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: b
     ValueError: a tensor that is missing, left over, damaged, or of another type or shape. What headers of files show is found
     before anything is changed. After any other error parameters that were on meta are there again.
     """
-    plan = _Plan(model, (path if isinstance(path, Checkpoint) else Checkpoint(path)).reopened())
+    plan = _Plan(model, GgufModel(path) if is_gguf(path) else (path if isinstance(path, Checkpoint) else Checkpoint(path)).reopened())
     if strict and plan.loaded.left_over:
         raise ValueError(f"{plan.checkpoint.path} has {_some(plan.loaded.left_over)}, which the model does not have; strict=False leaves them")
     plan.run(progress)
@@ -51,7 +54,7 @@ def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: b
 class _Plan:
     """What each parameter of a model gets from which tensors, checked as far as headers of files go."""
 
-    def __init__(self, model: torch.nn.Module, checkpoint: Checkpoint):
+    def __init__(self, model: torch.nn.Module, checkpoint: Checkpoint | GgufModel):
         self.checkpoint, self.loaded = checkpoint, Loaded([], [], [], [])
         self._steps = []  # functions without arguments
         self._used = set()  # names in the files
@@ -80,9 +83,10 @@ class _Plan:
                 setattr(module, name, tensor)
             raise
 
-    def _use(self, name: str) -> torch.Tensor:
+    def _use(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, if its header is right."""
         self._used.add(name)
-        return self.checkpoint[name]
+        return self.checkpoint.shape_of(name)
 
     def _set(self, module: torch.nn.Module, name: str, tensor: torch.Tensor):
         """Makes a tensor the parameter or buffer `name`, which is on meta."""
@@ -95,15 +99,15 @@ class _Plan:
         module, shape, checkpoint = layer.module, layer.module.shape, self.checkpoint
         source = sources.source_of(checkpoint, layer.original, shape, listed=layer.listed, stacked=layer.stacked)
         has_codes = False
-        for base, part in zip(source.bases(shape.experts), loading.parts(shape) * shape.experts):
+        for base, part in source.bases(shape.experts):
             names = [name for name in (base, *_parts_of(base)) if name in checkpoint]
             if not names:
                 raise ValueError(f"{checkpoint.path} has no {base}.weight, .qweight or .weight_packed")
             for name in names:
-                tensor, kind = self._use(name), checkpoint.type_of(name)
-                has_codes |= kind not in loading.NUMBERS
-                if name == f"{base}.weight" and kind in loading.NUMBERS:
-                    loading.check_shape(shape, formats.Matrix(name, tensor), part)
+                sizes, is_plain = self._use(name), checkpoint.type_of(name) in NUMBERS
+                has_codes |= not is_plain
+                if part is not None and is_plain and name == f"{base}.weight":
+                    loading.check_shape(shape, name, sizes, loading.parts(shape)[part])
 
         def step():
             self._before += [(module, name, each) for name, each in module.named_parameters(recurse=False) if each.is_meta]
@@ -120,7 +124,8 @@ class _Plan:
             found, expected = (", ".join(sorted(names)) for names in (given, own))
             raise ValueError(f"{prefix.rstrip('.')} has {found} in the files, expected {expected} of {shape.encodings}")
         for name, parameter in own.items():
-            whole, sizes = self._use(prefix + name), sharding.sizes_of_all(name, layer)
+            self._use(prefix + name)
+            whole, sizes = self.checkpoint[prefix + name], sharding.sizes_of_all(name, layer)
             are_numbers = whole.is_floating_point() and parameter.is_floating_point()
             if tuple(whole.shape) != sizes or not (are_numbers or whole.dtype == parameter.dtype):
                 found = f"{whole.dtype} {list(whole.shape)}"
@@ -145,7 +150,7 @@ class _Plan:
     def _add_tensor(self, tensor: torch.Tensor, places: list[tuple[str, torch.nn.Module, str]]):
         """A parameter or buffer, which has several places if parts of the model share it."""
         checkpoint, names = self.checkpoint, [name for name, *_ in places]
-        plain = next((name for name in names if name in checkpoint and _is_plain(checkpoint.type_of(name), tensor)), None)
+        plain = next((each for each in names if each in checkpoint and checkpoint.has_numbers(each) == tensor.is_floating_point()), None)
         coded = next((name for name in names if name.endswith(".weight") and any(each in checkpoint for each in _parts_of(name[:-7]))), None)
         if plain is None and coded is None:
             owner = places[0][1]
@@ -157,8 +162,8 @@ class _Plan:
             for each in (name, *(_parts_of(name[:-7]) if name.endswith(".weight") else ())):
                 if each in checkpoint:
                     self._use(each)
-        if plain is not None and checkpoint[plain].shape != tensor.shape:
-            raise ValueError(f"{plain} has shape {list(checkpoint[plain].shape)}, expected {list(tensor.shape)}")
+        if plain is not None and checkpoint.shape_of(plain) != tuple(tensor.shape):
+            raise ValueError(f"{plain} has shape {list(checkpoint.shape_of(plain))}, expected {list(tensor.shape)}")
 
         def step():
             given = checkpoint[plain] if plain is not None else formats.read(checkpoint, coded[:-7]).decoded()
@@ -173,8 +178,8 @@ class _Plan:
                     self._before.append((module, name, tensor))
                     setattr(module, name, target)
             checkpoint.copy_into(target.view(-1) if target.dim() == 0 else target, given.view(-1) if given.dim() == 0 else given)
-            if plain is None:
-                self.loaded.decoded.append(coded)
+            if plain is None or checkpoint.type_of(plain) not in NUMBERS and tensor.is_floating_point():
+                self.loaded.decoded.append(names[0])
 
         self._steps.append(step)
 
@@ -222,11 +227,6 @@ def _places(model: torch.nn.Module) -> dict[int, tuple]:
 
 def _parts_of(base: str) -> list[str]:
     return [f"{base}.{part}" for part in formats.PARTS]
-
-
-def _is_plain(kind: str, tensor: torch.Tensor) -> bool:
-    """Whether a tensor of this type in a file has the numbers of a tensor of a model."""
-    return kind in loading.NUMBERS if tensor.is_floating_point() else kind not in loading.NUMBERS
 
 
 def _some(names: list[str]) -> str:

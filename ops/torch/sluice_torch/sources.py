@@ -1,6 +1,6 @@
 """Where a file has the matrices of a layer's experts: each in tensors of its own, or those of all experts in one."""
 
-from . import formats, gguf
+from . import formats, gguf, gguf_models
 from .checkpoint import Checkpoint
 
 # What published models call gate, up and down of an expert, and what they call the tensors of all experts.
@@ -21,9 +21,9 @@ class Listed:
         """Gate (part 0), if there is one, up or down of an expert; `experts`: how many there must be, or None."""
         return formats.read(self._checkpoint, f"{self._prefix}.{expert}.{self._names[part]}")
 
-    def bases(self, experts: int) -> list[str]:
-        """The names of all matrices, as formats.read() takes them."""
-        return [f"{self._prefix}.{expert}.{name}" for expert in range(experts) for name in self._names]
+    def bases(self, experts: int) -> list[tuple[str, int | None]]:
+        """The names of tensors, without the last part if they have one, and which part of an expert each is."""
+        return [(f"{self._prefix}.{expert}.{name}", part) for expert in range(experts) for part, name in enumerate(self._names)]
 
 
 class InGguf(Listed):
@@ -32,8 +32,9 @@ class InGguf(Listed):
     def matrix(self, expert: int, part: int, experts: int | None) -> formats.Matrix:
         return self._checkpoint.matrix(self._prefix, expert, self._names[part], experts)
 
-    def bases(self, experts: int) -> list[str]:
-        return [f"{self._prefix}.{name}" for name in self._names]
+    def bases(self, experts: int) -> list[tuple[str, int | None]]:
+        found = [self._checkpoint.bases(self._prefix, name, experts) for name in self._names]
+        return [(base, part if len(own) > 1 else None) for part, own in enumerate(found) for base in own]
 
 
 class Stacked:
@@ -63,14 +64,16 @@ class Stacked:
         own = tensor[expert].t() if self._transposed else tensor[expert]
         return formats.Matrix(name, own if is_down else own.chunk(self._inputs)[part])
 
-    def bases(self, experts: int) -> list[str]:
-        return self._names
+    def bases(self, experts: int) -> list[tuple[str, int | None]]:
+        return [(name, None) for name in self._names]  # __init__() has checked their shapes
 
 
 def source_of(checkpoint, prefix: str, shape, first: int = 0, *, listed: tuple = LISTED, stacked: tuple = (STACKED,)) -> Listed | Stacked:
     """The source of a layer's experts under `prefix`, of which `first` is one: by the first of these names that the file has.
     A file that has none of them gets the first, so that an error says what is missing."""
     count = shape.inputs + 1
+    if isinstance(checkpoint, gguf_models.GgufModel):
+        return InGguf(checkpoint.gguf, checkpoint.prefix_of(prefix), gguf.NAMES[-count:])
     if isinstance(checkpoint, gguf.Gguf):
         return InGguf(checkpoint, prefix, (gguf.NAMES if listed is LISTED else listed[0])[-count:])
     for names in listed:
