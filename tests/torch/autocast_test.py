@@ -8,8 +8,8 @@ from unittest import mock
 
 import sluice_torch
 import torch
+from decoder import Decoder, loss_of
 from models import layouts
-from models.decoder import Decoder, loss_of
 from moe_eager import route
 from sluice_torch import fp8_autocast, te
 from sluice_torch.recipe import Float8CurrentScaling, Format, MXFP8BlockScaling, Recipe
@@ -202,7 +202,7 @@ class AutocastTest(unittest.TestCase):
             sluice_torch.replace_moe(model, threads=2)
             if repeats:
                 for layer in model.layers:
-                    layer.forward = lambda x, own=layer.forward: checkpoint(own, x, use_reentrant=False)
+                    layer.forward = lambda *given, own=layer.forward: checkpoint(own, *given, use_reentrant=False)
             with fp8_autocast(fp8_recipe=RECIPES["mxfp8 hybrid"]):
                 loss = loss_of(model, tokens)
             loss.backward()

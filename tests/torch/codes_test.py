@@ -7,8 +7,8 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from decoder import Decoder
 from models import layouts
-from models.decoder import Decoder
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import codes
 from sluice_torch.graphs import WEIGHTS

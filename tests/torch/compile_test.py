@@ -4,8 +4,8 @@ import unittest
 
 import sluice_torch
 import torch
+from decoder import Decoder, loss_of
 from models import layouts
-from models.decoder import Decoder, loss_of
 from moe_layers import Batch, MoETest, make
 
 HAS_COMPILE = hasattr(torch, "compiler")

@@ -9,8 +9,8 @@ import mxfp8
 import sluice_torch
 import torch
 import torch.distributed as dist
+from decoder import Decoder
 from models import layouts
-from models.decoder import Decoder
 from moe_eager import BOUND, error, route
 from sluice_torch import te
 

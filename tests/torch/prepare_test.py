@@ -6,8 +6,8 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from decoder import Decoder
 from models import layouts
-from models.decoder import Decoder
 from moe_eager import route
 from sluice_torch import cache
 from sluice_torch.lora import LoRAConfig

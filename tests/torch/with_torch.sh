@@ -1,6 +1,6 @@
 #!/bin/bash
 # usage: with_torch.sh TEST.py [ARGUMENTS]   from the runfiles root
-export PYTHONPATH=$PWD/ops/torch:$PWD/tests/torch
+export PYTHONPATH=$PWD/ops/torch:$PWD/examples:$PWD/tests/torch
 # bazel test --config=avx2: every Python of the test, ranks included, turns oneDNN off
 if [ -n "${SLUICE_TEST_WITHOUT_MKLDNN:-}" ]; then PYTHONPATH=$PWD/tests/torch/without_mkldnn:$PYTHONPATH; fi
 export SLUICE_TORCH_LIBRARY=$PWD/ops/torch/libsluice_torch.so

@@ -4,8 +4,8 @@ import os
 
 import torch
 
+from decoder import Decoder, loss_of
 from models import layouts
-from models.decoder import Decoder, loss_of
 
 # The variants of training, with options of replace_moe(); None: eager experts.
 BOTH = {"eager": None, "sluice": {}}

@@ -6,8 +6,8 @@ import unittest
 import torch
 
 import sluice_torch
+from decoder import Decoder, loss_of
 from models import layouts
-from models.decoder import Decoder, loss_of
 
 STEPS = 20
 TEXT = os.path.join(os.path.dirname(os.path.abspath(layouts.__file__)), "text", "constitution.txt")

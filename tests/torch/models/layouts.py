@@ -4,21 +4,8 @@ Each is written from the published structure: names and shapes of parameters, ro
 """
 
 import torch
+from decoder import GatedMlp, Qwen3Block, sum_of_experts
 from torch import nn
-
-
-class GatedMlp(nn.Module):
-    """down(act(gate(x)) * up(x)): an expert, or a shared one, of Qwen3-MoE and DeepSeek-V3."""
-
-    def __init__(self, hidden, intermediate, act=nn.functional.silu, bias=False):
-        super().__init__()
-        self.gate_proj = nn.Linear(hidden, intermediate, bias=bias)
-        self.up_proj = nn.Linear(hidden, intermediate, bias=bias)
-        self.down_proj = nn.Linear(intermediate, hidden, bias=bias)
-        self.act_fn = act
-
-    def forward(self, x):
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
 class UngatedMlp(nn.Module):
@@ -46,35 +33,6 @@ class MixtralMlp(nn.Module):
 
     def forward(self, x):
         return self.w2(self.act_fn(self.w1(x)) * self.w3(x))
-
-
-def sum_of_experts(experts, rows, ids, weights):
-    """The loop of eager models: each expert computes its rows and adds the results to their tokens."""
-    y = torch.zeros_like(rows)
-    for number, expert in enumerate(experts):
-        token, place = torch.where(ids == number)
-        share = expert(rows.index_select(0, token)) * weights[token, place, None].to(rows.dtype)
-        y = y.index_add_(0, token, share)
-    return y
-
-
-class Qwen3Block(nn.Module):
-    """Softmax over all experts, top-k, normalised or not; returns the router's logits too."""
-
-    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2, norm_topk_prob=True, **expert):
-        super().__init__()
-        self.top_k = top_k
-        self.norm_topk_prob = norm_topk_prob
-        self.gate = nn.Linear(hidden, experts, bias=False)
-        self.experts = nn.ModuleList(GatedMlp(hidden, intermediate, **expert) for _ in range(experts))
-
-    def forward(self, x):
-        rows = x.view(-1, x.shape[-1])
-        logits = self.gate(rows)
-        weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.top_k, dim=-1)
-        if self.norm_topk_prob:
-            weights = weights / weights.sum(-1, keepdim=True)
-        return sum_of_experts(self.experts, rows, ids, weights).view(x.shape), logits
 
 
 class MixtralBlock(nn.Module):

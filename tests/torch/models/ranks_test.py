@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 import sluice_torch
+from decoder import Decoder, loss_of
 from models import layouts
 from models.curves_test import batches, train
-from models.decoder import Decoder, loss_of
 
 RANKS = 2
 LIMIT_S = 240

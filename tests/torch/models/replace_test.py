@@ -7,8 +7,8 @@ import warnings
 import torch
 from torch import nn
 
+from decoder import Decoder, loss_of
 from models import layouts
-from models.decoder import Decoder, loss_of
 from models.eager_moe import EagerMoE
 from sluice_torch.lora import LoRAConfig
 from sluice_torch.replace import replace_moe
