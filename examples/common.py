@@ -18,11 +18,11 @@ from torch import nn
 from tqdm import tqdm
 
 ANARCHISM = "/usr/share/doc/anarchism/markdown"
-COLUMNS = ("step", "seconds", "loss", "bytes per second", "share of the peak", "largest load over mean", "balancing loss", "held-out bits per byte")
+RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_experts", "num_experts_per_tok", "moe_intermediate_size")
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW keeps of each parameter
-RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
-safetensors._NAMES.update({torch.int32: "I32", torch.int64: "I64", torch.uint8: "U8"})
+COLUMNS = ("step", "seconds", "loss", "bytes per second", "share of the peak", "largest load over mean", "balancing loss", "held-out bits per byte")
+safetensors._NAMES.update({torch.int32: "I32", torch.int64: "I64"})
 
 
 def run(main):
@@ -48,25 +48,29 @@ def all_reduce(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def average_gradients(model):
+    """Makes gradients means over the ranks. Those of shared experts are sums over the tokens of all ranks already."""
+    shared = {id(each) for layer in experts_of(model).values() for each in layer.parameters()}
+    for parameter in model.parameters() if RANKS > 1 else ():
+        if id(parameter) not in shared:
+            dist.all_reduce(parameter.grad)
+        parameter.grad.div_(RANKS)
+
+
 # --- Texts ------------------------------------------------------------------------------------------------------------------
 
 
-def read_text(path) -> torch.Tensor:
-    """The bytes of a file, or of all files below a folder in the order of their names; those that end with .gz are unpacked."""
+def split_text(path, length: int, count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """The bytes of a file, or of all files below a folder (.gz unpacked), in two parts: the text to train on, and [up to count,
+    length + 1], stretches at equal distances of the held-out last twentieth."""
     path = pathlib.Path(path)
     if not path.exists():
-        hint = ": apt-get install anarchism, or give --text FILE" if str(path) == ANARCHISM else ""
-        raise ValueError(f"{path}: no such file or folder{hint}")
+        raise ValueError(f"{path}: no such file or folder" + ": apt-get install anarchism, or give --text" * (str(path) == ANARCHISM))
     files = sorted({each.resolve() for each in path.rglob("*") if each.is_file()}) if path.is_dir() else [path]
     texts = [gzip.decompress(each.read_bytes()) if each.suffix == ".gz" else each.read_bytes() for each in files]
-    return torch.frombuffer(bytearray(b"\n".join(texts) or b"\n"), dtype=torch.uint8)
-
-
-def split_text(path, length: int, count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """The text to train on, and [up to count, length + 1], stretches at equal distances of its held-out part, the last twentieth."""
-    text = read_text(path)
+    text = torch.frombuffer(bytearray(b"\n".join(texts) or b"\n"), dtype=torch.uint8)
     size = max(len(text) // 20, 2 * length + 2)
-    if length < 2 or len(text) < 2 * size:
+    if len(text) < 2 * size:
         raise ValueError(f"{path} has {len(text)} bytes, expected at least {2 * size} for sequences of {length}")
     held, count = text[-size:], min(count, size // length)
     starts = [number * (size - length - 1) // (count - 1) for number in range(count)]
@@ -80,9 +84,9 @@ def batch_of(text: torch.Tensor, step: int, batch: int, length: int) -> torch.Te
 
 
 @torch.no_grad()
-def predict(model, windows: torch.Tensor, name: str = "held-out", quiet: bool = False) -> torch.Tensor:
+def predict(model, windows: torch.Tensor, name: str = "held-out") -> torch.Tensor:
     """The log-probabilities of all bytes at each place of the windows, [N, L, 256]."""
-    parts = tqdm(windows[:, :-1].split(8), desc=name, leave=False, disable=quiet)
+    parts = tqdm(windows[:, :-1].split(8), desc=name, leave=False, disable=RANK > 0)
     return torch.cat([model(part).float().log_softmax(-1) for part in parts])
 
 
@@ -95,28 +99,26 @@ def bits_per_byte(predicted: torch.Tensor, windows: torch.Tensor) -> float:
 
 def make_config(args) -> dict:
     """The config.json of a model with the sizes of the command line."""
-    sizes = (args.layers, args.hidden, args.heads, args.num_experts, args.top_k, args.intermediate)
-    config = dict(zip(SIZES, sizes)) | {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 256}
-    config |= {"num_key_value_heads": args.heads, "head_dim": args.hidden // args.heads, "max_position_embeddings": args.length}
-    config |= {"hidden_act": "silu", "norm_topk_prob": True, "rope_theta": 10000.0, "rms_norm_eps": 1e-6}
-    return check_config(config | {"tie_word_embeddings": False, "torch_dtype": "bfloat16"}, "the options")
+    config = dict(zip(SIZES, (args.layers, args.hidden, args.heads, args.num_experts, args.top_k, args.intermediate)))
+    config |= {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 256, "hidden_act": "silu"}
+    config |= {"num_key_value_heads": args.heads, "head_dim": args.hidden // max(args.heads, 1), "torch_dtype": "bfloat16"}
+    config |= {"max_position_embeddings": args.length, "norm_topk_prob": True, "rope_theta": 10000.0, "rms_norm_eps": 1e-6}
+    return check_config(config | {"tie_word_embeddings": False}, "the options")
 
 
 def check_config(config: dict, of: str) -> dict:
     for name in (*SIZES, "max_position_embeddings"):
         if not isinstance(config.get(name), int) or config[name] < 1:
             raise ValueError(f"{name} of {of} is {config.get(name)!r}, expected a positive whole number")
-    if config["hidden_size"] % (2 * config["num_attention_heads"]):
-        raise ValueError(f"hidden_size of {of} is {config['hidden_size']}, expected a multiple of twice the heads")
-    if config["num_experts_per_tok"] > config["num_experts"]:
-        raise ValueError(f"num_experts_per_tok of {of} is {config['num_experts_per_tok']}, expected at most num_experts")
+    for name, good in (("hidden_size", config["hidden_size"] % (2 * config["num_attention_heads"]) == 0), ("num_experts", config["num_experts"] >= config["num_experts_per_tok"])):
+        if not good:
+            raise ValueError(f"{name} of {of} is {config[name]}, expected a multiple of twice the heads, and experts for each token")
     return config
 
 
 def read_config(folder) -> dict:
-    folder = pathlib.Path(folder)
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} has no config.json: expected a folder that train_lm.py has written")
+    if not (pathlib.Path(folder) / "config.json").is_file():
+        raise ValueError(f"{folder} has no config.json: expected a folder that one of the examples has written")
     return check_config(sluice_torch.Checkpoint(folder).config(), f"{folder}/config.json")
 
 
@@ -130,44 +132,34 @@ def new_model(config: dict) -> LanguageModel:
     return model
 
 
-def describe(config: dict) -> str:
-    layers, hidden, _, experts, top_k, intermediate = (config[name] for name in SIZES)
-    size = layers * (4 * hidden**2 + experts * hidden * (1 + 3 * intermediate)) + 512 * hidden
-    return f"{size / 1e6:.1f} M parameters: {layers} layers of {hidden}, {experts} experts of {intermediate}, top {top_k}"
-
-
 def experts_of(model) -> dict[str, sluice_torch.MoE]:
     """The layers of Sluice by the prefix of their experts, which is that of the files, too."""
     return {name: each for name, each in model.named_modules() if isinstance(each, sluice_torch.MoE)}
 
 
-def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=None, progress: bool = True):
-    """A model from a folder, without gradients except those of adapters. Weights are encoded as `encode` says, by default as the
-    folder has them; eager experts have the numbers that these codes stand for."""
+def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=None):
+    """A model from a folder, without gradients except those of adapters. Experts are encoded as `encode` says, by default as the
+    folder has them; eager ones have the numbers that these codes stand for. ValueError: files that are damaged or have another shape."""
     config, checkpoint = read_config(folder), sluice_torch.Checkpoint(folder)
-    of_folder = "int4:g32" if "quantization_config" in config else "bf16"
     model = new_model(config).requires_grad_(False)
-    sluice_torch.replace_moe(model, encode=encode or of_folder, lora=lora, pack_frozen=True)
-    load_dense(model, {name: checkpoint[name] for name in checkpoint if ".mlp.experts." not in name}, folder)
+    sluice_torch.replace_moe(model, encode=encode or ("int4:g32" if "quantization_config" in config else "bf16"), lora=lora, pack_frozen=True)
+    own, found = ({name: each for name, each in of.items() if ".mlp.experts." not in name} for of in (model.state_dict(), checkpoint))
+    for name in sorted(own.keys() | found.keys()):
+        sizes = [list(each[name].shape) if name in each else "nothing" for each in (found, own)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"{folder}: {name} is {sizes[0]}, expected {sizes[1]}")
+        own[name].copy_(found[name])
     for prefix, layer in experts_of(model).items():
-        sluice_torch.load_experts(checkpoint, layer, prefix, progress=progress and sys.stderr.isatty())
+        sluice_torch.load_experts(checkpoint, layer, prefix, progress=sys.stderr.isatty())
         if lora is None and layer.gate_up_weight.dtype == torch.float32:
             layer.to(torch.bfloat16)
     if experts == "sluice":
         return model.eval()
     plain = new_model(config).requires_grad_(False)
     plain.load_state_dict(state.to_original(model))
-    return plain.to(fastest_dtype(config["hidden_size"])).eval()
-
-
-def load_dense(model, tensors: dict, folder):
-    """Sets all parameters but the experts. ValueError: one that is missing or has another shape."""
-    own = {name: each for name, each in model.state_dict().items() if ".mlp.experts." not in name}
-    for name in sorted(own.keys() | tensors.keys()):
-        found, expected = (list(each[name].shape) if name in each else "nothing" for each in (tensors, own))
-        if found != expected:
-            raise ValueError(f"{folder}: {name} is {found}, expected {expected}")
-        own[name].copy_(tensors[name])
+    hidden, dtypes = config["hidden_size"], (torch.float32, torch.bfloat16)
+    factors = {dtype: (torch.ones(64, hidden, dtype=dtype), torch.ones(hidden, hidden, dtype=dtype)) for dtype in dtypes}
+    return plain.to(min(dtypes, key=lambda dtype: best_time(lambda: torch.matmul(*factors[dtype])))).eval()  # the faster one
 
 
 def write_model(folder, tensors: dict, config: dict):
@@ -178,16 +170,15 @@ def write_model(folder, tensors: dict, config: dict):
         file.write(json.dumps(config, indent=2).encode() + b"\n")
 
 
+def size_of(model, active: bool = False) -> int:
+    """Bytes of all parameters, or of those that decoding one token reads."""
+    sizes = {name: each.numel() * each.element_size() for name, each in model.named_parameters()}
+    block, own = model.model.layers[0].mlp, sum(size for name, size in sizes.items() if ".experts." in name)
+    rest = sum(sizes.values()) - own - active * sizes["model.embed_tokens.weight"]
+    return rest + (own * block.top_k // block.gate.out_features if active else own)
+
+
 # --- Training states --------------------------------------------------------------------------------------------------------
-
-
-def average_gradients(model):
-    """Makes gradients means over the ranks. Those of shared experts are sums over the tokens of all ranks already."""
-    shared = {id(each) for layer in experts_of(model).values() for each in layer.parameters()}
-    for parameter in model.parameters() if RANKS > 1 else ():
-        if id(parameter) not in shared:
-            dist.all_reduce(parameter.grad)
-        parameter.grad.div_(RANKS)
 
 
 def save_training(folder, model, optimizer, config: dict, rows: list):
@@ -205,8 +196,8 @@ def save_training(folder, model, optimizer, config: dict, rows: list):
         with safetensors.replacing(folder / "log.csv") as file:
             file.write("".join(",".join(map(str, row)) + "\n" for row in [COLUMNS, *rows]).encode())
         safetensors.write(folder / "training" / "state.safetensors", whole)
-        drawn = {name: [row for row in rows if not math.isnan(row[number])] for number, name in enumerate(COLUMNS) if number > 1}
-        draw(folder / "training.png", {name: ([row[0] for row in at], [row[COLUMNS.index(name)] for row in at]) for name, at in drawn.items()})
+        drawn = {name: [row for row in rows if not math.isnan(row[at])] for at, name in enumerate(COLUMNS) if at > 1}
+        draw(folder / "training.png", {name: ([row[0] for row in own], [row[COLUMNS.index(name)] for row in own]) for name, own in drawn.items()})
 
 
 def load_training(folder, model, optimizer, config: dict) -> list:
@@ -237,11 +228,9 @@ def load_training(folder, model, optimizer, config: dict) -> list:
 def generate(model, prompts: list[torch.Tensor], count: int, choose=lambda logits: logits.argmax(-1)):
     """Yields `count` times the next token of each prompt, [B]. Keys and values are kept; shorter prompts are padded on the right,
     where later tokens take the place of the pads before anything reads them."""
-    lengths = torch.tensor([len(each) for each in prompts])
-    decoder, dtype = model.model, model.lm_head.weight.dtype
-    heads, size = decoder.layers[0].self_attn.heads, decoder.layers[0].self_attn.q_norm.weight.shape[0]
-    sizes = (len(prompts), heads, int(lengths.max()) + count, size)
-    cache = [(torch.zeros(sizes, dtype=dtype), torch.zeros(sizes, dtype=dtype)) for _ in decoder.layers]
+    lengths, first, dtype = torch.tensor([len(each) for each in prompts]), model.model.layers[0].self_attn, model.lm_head.weight.dtype
+    sizes = (len(prompts), first.heads, int(lengths.max()) + count, len(first.q_norm.weight))
+    cache = [(torch.zeros(sizes, dtype=dtype), torch.zeros(sizes, dtype=dtype)) for _ in model.model.layers]
     tokens = nn.utils.rnn.pad_sequence([each.long() for each in prompts], batch_first=True)
     logits = model(tokens, cache=cache)[torch.arange(len(prompts)), lengths - 1]
     for number in range(count):
@@ -256,12 +245,11 @@ def generate(model, prompts: list[torch.Tensor], count: int, choose=lambda logit
 
 def best_time(work, repetitions: int = 5) -> float:
     """The seconds of the fastest call of work()."""
-    times = []
+    times = [time.perf_counter()]
     for _ in range(repetitions):
-        begin = time.perf_counter()
         work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
+        times.append(time.perf_counter())
+    return min(b - a for a, b in zip(times, times[1:]))
 
 
 def peak_flops(size: int = 1536) -> float:
@@ -276,40 +264,32 @@ def read_bandwidth() -> float:
     return 4 * len(numbers) / best_time(numbers.sum)
 
 
-def fastest_dtype(hidden: int) -> torch.dtype:
-    """bfloat16 or float32: the one in which products of eager experts take less time here."""
-    factors = {dtype: (torch.ones(64, hidden, dtype=dtype), torch.ones(hidden, hidden, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)}
-    return min(factors, key=lambda dtype: best_time(lambda: torch.matmul(*factors[dtype])))
-
-
 def flops_per_token(config: dict, length: int) -> float:
     """Operations of a forward per token, with K experts and `length` keys; a backward takes twice as many."""
     layers, hidden, _, experts, top_k, intermediate = (config[name] for name in SIZES)
-    layer = 4 * hidden**2 + hidden * experts + 3 * top_k * hidden * intermediate + 2 * hidden * length
-    return 2 * (layers * layer + 256 * hidden)
+    return 2 * (layers * (4 * hidden**2 + hidden * experts + 3 * top_k * hidden * intermediate + 2 * hidden * length) + 256 * hidden)
 
 
-def peak_memory(forget: bool = False) -> int:
-    """The largest memory of this process in bytes (VmHWM), since the last call with `forget`."""
-    with open("/proc/self/status") as status:
-        found = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
-    if forget:
+def memory(forget_peak: bool = False) -> int:
+    """The largest memory of this process in bytes (VmHWM), since the last call with `forget_peak`."""
+    if forget_peak:
         pathlib.Path("/proc/self/clear_refs").write_text("5")
-    return found
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def draw(path, columns: dict[str, tuple[list, list]]):
+def draw(path, curves: dict[str, tuple[list, list]]):
     """Draws a PNG with a curve for each name: (x, y)."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, places = pyplot.subplots(1, len(columns), figsize=(3.4 * len(columns), 3.2), squeeze=False)
-    for place, (name, (x, y)) in zip(places[0], columns.items()):
+    figure, places = pyplot.subplots(1, len(curves), figsize=(3.4 * len(curves), 3.2), squeeze=False)
+    for place, (name, (x, y)) in zip(places[0], curves.items()):
         place.plot(x, y, ".-" if len(x) < 40 else "-", linewidth=0.9)
         place.set_title(name, fontsize=9)
-        place.tick_params(labelsize=7, axis="x", rotation=30 if x and isinstance(x[0], str) else 0)
+        place.tick_params(labelsize=7, axis="x", rotation=60 if isinstance(x[0], str) else 0)
         place.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

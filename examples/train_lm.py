@@ -66,6 +66,7 @@ def main():
         dist.init_process_group("gloo")
     signal.signal(signal.SIGINT, lambda *_: signals.append(True))
     model = common.new_model(config)
+    size = sum(each.numel() for each in model.parameters())
     if args.experts == "sluice":
         sluice_torch.replace_moe(model, ep_group=dist.group.WORLD if RANKS > 1 else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, betas=(0.9, 0.95), weight_decay=0.1)
@@ -75,7 +76,7 @@ def main():
     if share() >= 1:
         raise ValueError(f"{args.out} has {len(rows)} steps already: give more --steps or --minutes")
     peak = common.all_reduce(torch.tensor(common.peak_flops())).item()
-    say(f"{common.describe(config)}; {len(text) / 1e6:.1f} MB of text; the peak, a product of float32 matrices, is {peak / 1e9:.0f} GFLOP/s")
+    say(f"{size / 1e6:.1f} M parameters; {len(text) / 1e6:.1f} MB of text; the peak, a product of float32 matrices, is {peak / 1e9:.0f} GFLOP/s")
     bar = tqdm(total=args.steps, initial=len(rows), disable=RANK > 0, unit="step")
     begin, ended = time.perf_counter() - elapsed, False
     while not ended:

@@ -1,0 +1,76 @@
+#!/usr/bin/python3
+"""Trains low-rank adapters of a model's experts, as its folder has them (4 bits), on another text; saves them for PEFT, and merged."""
+import argparse
+import pathlib
+import time
+
+import common
+import sluice_torch
+import torch
+from common import say
+from decoder import loss_of
+from sluice_torch import state
+from torch import nn
+from tqdm import tqdm
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer with an adapter, for eager experts."""
+
+    def __init__(self, base: nn.Linear, rank: int):
+        super().__init__()
+        self.base, (out, length) = base, base.weight.shape
+        self.a = nn.Parameter(torch.empty(rank, length, dtype=base.weight.dtype).uniform_(-(length**-0.5), length**-0.5))
+        self.b = nn.Parameter(torch.zeros(out, rank, dtype=base.weight.dtype))
+
+    def forward(self, x):
+        return self.base(x) + 2 * (x @ self.a.t()) @ self.b.t()
+
+
+def adapt(model, rank: int):
+    for expert in (each for layer in model.model.layers for each in layer.mlp.experts):
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            setattr(expert, name, Adapted(getattr(expert, name), rank))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="folder that quantise.py has written")
+    parser.add_argument("--out", help="folder for the merged model, with adapters in adapter/ (default: MODEL-tuned)")
+    parser.add_argument("--text", default="/usr/share/common-licenses", help="file, or folder of files (default: /usr/share/common-licenses)")
+    parser.add_argument("--experts", choices=("sluice", "eager"), default="sluice", help="eager: measures only, writes nothing")
+    for name, default in (("steps", 60), ("batch", 8), ("rank", 8)):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+    args = parser.parse_args()
+    config, out = common.read_config(args.model), pathlib.Path(args.out or args.model.rstrip("/") + "-tuned")
+    length = config["max_position_embeddings"]
+    text, windows = common.split_text(args.text, length)
+    lora = sluice_torch.LoRAConfig(args.rank, 2 * args.rank)
+    model = common.load_model(args.model, args.experts, lora=lora if args.experts == "sluice" else None)
+    if args.experts == "eager":
+        adapt(model, args.rank)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    size, bits = common.size_of(model), common.bits_per_byte(common.predict(model, windows), windows)
+    say(f"{size / 1e6:.1f} MB of parameters in {args.experts} {trained[0].dtype}; before: {bits:.3f} held-out bits per byte")
+    optimizer, seconds = torch.optim.AdamW(trained, lr=2e-3, weight_decay=0.0), []
+    before = common.memory(forget_peak=True)
+    for step in tqdm(range(args.steps), desc="adapters", unit="step"):
+        begin = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        loss_of(model, common.batch_of(text, step, args.batch, length)).backward()
+        sluice_torch.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        seconds.append(time.perf_counter() - begin)
+    peak, bits = common.memory() - before, common.bits_per_byte(common.predict(model, windows), windows)
+    say(f"after {args.steps} steps: {bits:.3f} held-out bits per byte; {1e3 * sorted(seconds)[len(seconds) // 2]:.0f} ms per step (median), {peak / 1e6:.0f} MB more than the model")
+    if args.experts == "eager":
+        return say("measured eager experts; nothing is written")
+    sluice_torch.save_adapters(out / "adapter", common.experts_of(model), base_model=str(args.model), task_type="CAUSAL_LM")
+    merged = {name: each.bfloat16() for name, each in state.to_original(model, merge=True).items()}
+    common.write_model(out, merged, {name: each for name, each in config.items() if name != "quantization_config"})
+    bits = common.bits_per_byte(common.predict(common.load_model(out), windows), windows)
+    say(f"merged in bfloat16: {bits:.3f} held-out bits per byte; look at {out}/adapter (for PEFT), go on with generate.py {out}")
+
+
+if __name__ == "__main__":
+    common.run(main)

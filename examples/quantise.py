@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""Compares a trained model in each encoding of its experts with bfloat16, and writes one with 4-bit experts."""
+import argparse
+import math
+import pathlib
+
+import common
+import torch
+from common import say
+
+ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g32z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
+SCHEME = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+COLUMNS = ("size of the experts, MB", "held-out bits per byte", "KL against bf16, bits per byte", "bytes per second, 64 sequences", "bytes per second, decoding")
+
+
+def measure(folder, encode: str, windows, expected) -> tuple[list, torch.Tensor]:
+    """The numbers of COLUMNS, and the log-probabilities of the windows, of which `expected` has those of bf16."""
+    model, found = common.load_model(folder, encode=encode), []
+    model(windows[:8, :-1])  # compiles and packs
+    seconds = common.best_time(lambda: found.append(common.predict(model, windows, encode)), 1)
+    prompt = [windows[0][: max(1, windows.shape[1] // 4)]]
+    decoding = common.best_time(lambda: list(common.generate(model, prompt, 33)), 2)
+    expected = found[0] if expected is None else expected
+    divergence = (expected.exp() * (expected - found[0])).sum(-1).mean().item() / math.log(2)
+    size = sum(each.numel() * each.element_size() for layer in common.experts_of(model).values() for each in layer.parameters())
+    rates = [windows[:, :-1].numel() / seconds, 33 / decoding]
+    return [size / 1e6, common.bits_per_byte(found[0], windows), divergence, *rates], expected
+
+
+def write_int4(folder, out):
+    """Writes the model with codes of 4 bits in groups of 32, as compressed-tensors has them (pack-quantized)."""
+    model, tensors = common.load_model(folder, encode="int4:g32"), {}
+    for prefix, layer in common.experts_of(model).items():
+        gate_up = zip(layer.gate_up_weight.chunk(2, 1), layer.gate_up_weight_scales.chunk(2, 1))
+        for name, (codes, scales) in zip(("gate_proj", "up_proj", "down_proj"), (*gate_up, (layer.down_weight, layer.down_weight_scales))):
+            for expert, (own, scale) in enumerate(zip(codes, scales)):
+                sizes = torch.tensor([own.shape[0], 2 * own.shape[1]])
+                parts = {"packed": own.contiguous().view(torch.int32), "scale": scale, "shape": sizes}
+                tensors.update({f"{prefix}.{expert}.{name}.weight_{part}": each for part, each in parts.items()})
+    dense = {name: each.bfloat16() for name, each in model.state_dict().items() if ".mlp.experts." not in name}
+    scheme = {"config_groups": {"group_0": {"targets": [r"re:.*\.mlp\.experts\..*"], "weights": SCHEME}}}
+    scheme |= {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": []}
+    common.write_model(out, dense | tensors, common.read_config(folder) | {"quantization_config": scheme})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="folder that train_lm.py has written")
+    parser.add_argument("--out", help="folder for the model with 4-bit experts and quantise.png (default: MODEL-int4)")
+    parser.add_argument("--text", default=common.ANARCHISM, help="the text of the training, whose end is held out")
+    args = parser.parse_args()
+    out, table, expected = pathlib.Path(args.out or args.model.rstrip("/") + "-int4"), {}, None
+    _, windows = common.split_text(args.text, common.read_config(args.model)["max_position_embeddings"])
+    say(f"{'encoding':16}" + "".join(f"{name.split(',')[0]:>24}" for name in COLUMNS))
+    for encode in ENCODINGS:
+        try:
+            table[encode], expected = measure(args.model, encode, windows, expected)
+        except ValueError as error:
+            if expected is None:
+                raise
+            say(f"{encode:16} does not fit: {error}")
+            continue
+        say(f"{encode:16}" + "".join(f"{number:24.4f}" if number < 100 else f"{number:24.0f}" for number in table[encode]))
+    write_int4(args.model, out)
+    common.draw(out / "quantise.png", {name: (list(table), [row[at] for row in table.values()]) for at, name in enumerate(COLUMNS)})
+    say(f"wrote 4-bit experts to {out}: go on with finetune_lora.py or generate.py; look at {out}/quantise.png")
+
+
+if __name__ == "__main__":
+    common.run(main)
