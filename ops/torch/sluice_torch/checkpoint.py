@@ -181,6 +181,10 @@ class Checkpoint(collections.abc.Mapping):
         """Whether a tensor is of floating-point numbers, neither codes nor whole numbers."""
         return self.type_of(name) in NUMBERS
 
+    def in_file(self, name: str) -> str:
+        """The name of the tensor that has this one: itself."""
+        return name
+
     def file_of(self, name: str) -> pathlib.Path:
         return self._file_of[name]
 

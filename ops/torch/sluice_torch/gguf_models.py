@@ -34,10 +34,12 @@ _NAMES = {
     },
 }
 _LAYER = re.compile(r"\.(\d+)\.")
+_STACKED = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.weight")
 
 
 class GgufModel(collections.abc.Mapping):
-    """The tensors of a GGUF file by names of transformers; those that have none there, such as stacked experts, by their own.
+    """The tensors of a GGUF file by names of transformers; stacked experts one by one and, like those that have no name there,
+    by their own.
 
     ValueError: what Gguf refuses; another architecture.
     """
@@ -48,16 +50,24 @@ class GgufModel(collections.abc.Mapping):
         found = self.gguf.metadata.get("general.architecture")
         if found not in _ARCHITECTURES:
             raise ValueError(f"{self.path}: general.architecture is {found!r:.99}, expected one of {', '.join(_ARCHITECTURES)}")
-        self._name_of = {}  # of transformers -> in the file
+        self._name_of = {}  # of transformers -> in the file, and the number of an expert in it or None
         backwards = {other: name for name, other in _NAMES.items()}
         for name in self.gguf.names():
             stem, _, last = name.rpartition(".")
             number = _LAYER.search(stem)
             known = backwards.get(_LAYER.sub(".{n}.", stem, 1) if number else stem)
-            self._name_of[name if known is None else f"{known.replace('{n}', number[1] if number else '')}.{last}"] = name
+            self._name_of[name if known is None else f"{known.replace('{n}', number[1] if number else '')}.{last}"] = name, None
+            stacked = _STACKED.fullmatch(name)
+            if stacked is not None:
+                for expert in range(self.gguf.shape_of(name)[0]):
+                    self._name_of[f"model.layers.{stacked[1]}.mlp.experts.{expert}.{stacked[2]}_proj.weight"] = name, expert
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        made = self.gguf.tensor(self._name_of[name])
+        own, expert = self._name_of[name]
+        if expert is not None:
+            prefix, part, _ = own.rsplit(".", 2)
+            return self.gguf.matrix(prefix, expert, part, None).decoded()
+        made = self.gguf.tensor(own)
         # the gate of a shared expert is a row of numbers in the file
         return made.unsqueeze(0) if name.endswith(".shared_expert_gate.weight") and made.dim() == 1 else made
 
@@ -68,11 +78,16 @@ class GgufModel(collections.abc.Mapping):
         return len(self._name_of)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        sizes = self.gguf.shape_of(self._name_of[name])
+        own, expert = self._name_of[name]
+        sizes = self.gguf.shape_of(own)[0 if expert is None else 1 :]
         return (1, *sizes) if name.endswith(".shared_expert_gate.weight") and len(sizes) == 1 else sizes
 
     def type_of(self, name: str) -> str:
-        return self.gguf.type_of(self._name_of[name])
+        return self.gguf.type_of(self._name_of[name][0])
+
+    def in_file(self, name: str) -> str:
+        """The name of the tensor that has this one."""
+        return self._name_of[name][0]
 
     def has_numbers(self, name: str) -> bool:
         return True  # which blocks are decoded to

@@ -71,7 +71,7 @@ class _Plan:
         for tensor, places in _places(model).values():
             if id(tensor) not in inside:
                 self._add_tensor(tensor, places)
-        self.loaded.left_over.extend(name for name in checkpoint if name not in self._used)
+        self.loaded.left_over.extend({name: None for name in map(checkpoint.in_file, checkpoint) if name not in self._used})
 
     def run(self, progress: bool):
         try:
@@ -85,7 +85,7 @@ class _Plan:
 
     def _use(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor, if its header is right."""
-        self._used.add(name)
+        self._used.add(self.checkpoint.in_file(name))
         return self.checkpoint.shape_of(name)
 
     def _set(self, module: torch.nn.Module, name: str, tensor: torch.Tensor):

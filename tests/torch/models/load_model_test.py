@@ -12,7 +12,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from models import layouts
-from models.decoder import Decoder
+from decoder import Decoder
 from sluice_torch import codes, convert, safetensors, state
 
 HIDDEN = INTERMEDIATE = 128
@@ -131,14 +131,14 @@ class LoadModelTest(unittest.TestCase):
     def test_codes_of_other_parameters_become_numbers(self):
         original = model_of().state_dict()
         given, kinds = dict(original), {}
-        base = "layers.1.attention.out"
+        base = "layers.1.self_attn.o_proj"
         given[f"{base}.weight"], given[f"{base}.weight_scale_inv"] = codes.quantize_fp8(original[f"{base}.weight"])
         kinds[f"{base}.weight"] = "F8_E4M3"
         made = replaced()
         found = sluice_torch.load_model(made, Folder(given, kinds).path)
         self.assertEqual(found.decoded, [f"{base}.weight"])
         numbers = codes.dequantize_fp8(given[f"{base}.weight"], given[f"{base}.weight_scale_inv"], torch.float32)
-        self.assertTrue(torch.equal(made.layers[1].attention.out.weight, numbers))
+        self.assertTrue(torch.equal(made.layers[1].self_attn.o_proj.weight, numbers))
 
     def test_codes_of_experts_that_a_layer_does_not_have_become_numbers(self):
         original = model_of().state_dict()
@@ -156,19 +156,19 @@ class LoadModelTest(unittest.TestCase):
         self.assertTrue(torch.equal(made.layers[0].mlp.experts.down_weight[1], given["layers.0.mlp.experts.1.down_proj.weight"]))
 
     def test_parameters_with_several_places_stay_one(self):
-        for has in ("both", "embedding", "head"):
+        for has in ("both", "embed_tokens", "lm_head"):
             with self.subTest(has=has):
                 original = model_of().state_dict()
-                original["head.weight"] = original["embedding.weight"]
-                left_out = {"embedding": "head", "head": "embedding"}.get(has)
+                original["lm_head.weight"] = original["embed_tokens.weight"]
+                left_out = {"embed_tokens": "lm_head", "lm_head": "embed_tokens"}.get(has)
                 folder = Folder({name: each for name, each in original.items() if name != f"{left_out}.weight"})
                 made = model_of(seed=1)
-                made.head.weight = made.embedding.weight
+                made.lm_head.weight = made.embed_tokens.weight
                 made = made.to("meta")
-                made.head.weight = made.embedding.weight
+                made.lm_head.weight = made.embed_tokens.weight
                 sluice_torch.load_model(made, folder.path)
-                self.assertIs(made.head.weight, made.embedding.weight)
-                self.assertTrue(torch.equal(made.head.weight, original["embedding.weight"]))
+                self.assertIs(made.lm_head.weight, made.embed_tokens.weight)
+                self.assertTrue(torch.equal(made.lm_head.weight, original["embed_tokens.weight"]))
 
     def test_what_no_file_has(self):
         original = model_of().state_dict()
@@ -202,7 +202,7 @@ class LoadModelTest(unittest.TestCase):
                 **original, "more": torch.ones(1), "another": torch.ones(2)
             },
             r"up_proj.weight is a matrix of \[128, 64\], expected \[128, 128\]": {**original, name: original[name][:, :64]},
-            r"head.weight has shape \[3, 128\], expected \[256, 128\]": {**original, "head.weight": torch.ones(3, 128)},
+            r"lm_head.weight has shape \[3, 128\], expected \[256, 128\]": {**original, "lm_head.weight": torch.ones(3, 128)},
         }  # fmt: skip
         for expected, given in cases.items():
             for meta in (True, False):

@@ -1,0 +1,155 @@
+"""load_model() from GGUF files of whole models, which tests write by names of their own table."""
+
+import pathlib
+import struct
+import tempfile
+import unittest
+
+import sluice_torch
+import torch
+import write_gguf
+from decoder import LanguageModel, Qwen3Block
+from sluice_torch import codes
+
+HIDDEN, INTERMEDIATE, EXPERTS, LAYERS = 64, 96, 4, 2
+F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30
+NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+    "attn_norm.weight": "input_layernorm.weight",
+    "ffn_norm.weight": "post_attention_layernorm.weight",
+    "attn_q.weight": "self_attn.q_proj.weight",
+    "attn_k.weight": "self_attn.k_proj.weight",
+    "attn_v.weight": "self_attn.v_proj.weight",
+    "attn_output.weight": "self_attn.o_proj.weight",
+    "attn_q_norm.weight": "self_attn.q_norm.weight",
+    "attn_k_norm.weight": "self_attn.k_norm.weight",
+    "ffn_gate_inp.weight": "mlp.gate.weight",
+}
+
+
+def model_of(seed=0, block=Qwen3Block):
+    torch.manual_seed(seed)
+    made = LanguageModel(lambda: block(HIDDEN, INTERMEDIATE, EXPERTS, 2), LAYERS, HIDDEN, 4, 64)
+    for parameter in made.parameters():  # norms, too, are other numbers than 1
+        parameter.data = torch.randn(parameter.shape).bfloat16().float()
+    return made
+
+
+def plain(tensor):
+    return struct.pack(f"<{tensor.numel()}f", *tensor.flatten().tolist())
+
+
+def halves(tensor):
+    return b"".join(struct.pack("<f", number)[2:] for number in tensor.flatten().tolist())
+
+
+def q8_0(tensor):
+    made = b""
+    for block in tensor.reshape(-1, 32):
+        scale = struct.unpack("<e", struct.pack("<e", float(block.abs().max()) / 127))[0]
+        made += struct.pack("<e32b", scale, *(round(number / scale) for number in block.tolist()))
+    return made
+
+
+def q4_0(tensor):
+    made = b""
+    for block in tensor.reshape(-1, 32):
+        scale = struct.unpack("<e", struct.pack("<e", float(block.abs().max()) / 7))[0]
+        of = [min(15, max(0, round(number / scale) + 8)) for number in block.tolist()]
+        made += struct.pack("<e16B", scale, *(of[i] | of[i + 16] << 4 for i in range(16)))
+    return made
+
+
+WRITERS = {F32: plain, BF16: halves, Q8_0: q8_0, Q4_0: q4_0}
+
+
+def file_of(folder, model, kind=F32, of_experts=F32, metadata=(("general.architecture", "TEXT", "qwen3moe"),), more=(), without=()):
+    state, tensors = model.state_dict(), []
+
+    def add(name, tensor, kind):
+        if name not in without:
+            own = F32 if tensor.dim() == 1 else kind
+            tensors.append((name, tuple(reversed(tensor.shape)), own, WRITERS[own](tensor)))
+
+    for name, other in NAMES.items():
+        if other in state:
+            add(name, state[other], kind)
+    for layer in range(LAYERS):
+        for name, other in NAMES.items():
+            if f"model.layers.{layer}.{other}" in state:
+                add(f"blk.{layer}.{name}", state[f"model.layers.{layer}.{other}"], kind)
+        for part in ("gate", "up", "down"):
+            every = torch.stack([state[f"model.layers.{layer}.mlp.experts.{e}.{part}_proj.weight"] for e in range(EXPERTS)])
+            add(f"blk.{layer}.ffn_{part}_exps.weight", every, of_experts)
+    path = pathlib.Path(folder) / "model.gguf"
+    write_gguf.write(path, tensors + list(more), metadata)
+    return path
+
+
+class GgufModelsTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = holder.name
+
+    def test_every_parameter_is_loaded(self):
+        original = model_of()
+        for kind in (F32, BF16):
+            path = file_of(self.folder, original, kind, kind)
+            for replace in (False, True):
+                with self.subTest(kind=kind, replace=replace):
+                    made = model_of(1).to("meta")
+                    if replace:
+                        sluice_torch.replace_moe(made)
+                    self.assertEqual(sluice_torch.load_model(made, path), ([], [], [], []))
+                    found = sluice_torch.state.to_original(made) if replace else made.state_dict()
+                    for name, tensor in original.state_dict().items():
+                        self.assertTrue(torch.equal(found[name], tensor), name)
+
+    def test_codes_are_taken_as_they_are_or_become_numbers(self):
+        path = file_of(self.folder, model_of(), Q8_0, Q4_0)
+        made = model_of(1).to("meta")
+        sluice_torch.replace_moe(made, encode="int4:g32")
+        found = sluice_torch.load_model(made, path)
+        self.assertIn("model.layers.1.self_attn.q_proj.weight", found.decoded)
+        self.assertFalse([name for name in found.decoded if ".experts." in name or "norm" in name])
+        numbers = model_of(2).to("meta")
+        sluice_torch.replace_moe(numbers)
+        found = sluice_torch.load_model(numbers, path)
+        self.assertIn("model.layers.1.mlp.experts.down_weight", found.decoded)
+        for layer in range(LAYERS):
+            coded, plain_layer = (each.model.layers[layer].mlp.experts for each in (made, numbers))
+            decoded = codes.dequantize(coded.down_weight, coded.down_weight_scales, dtype=torch.float32)
+            self.assertTrue(torch.equal(decoded, plain_layer.down_weight))
+        expected = model_of().model.layers[0].self_attn.q_proj.weight
+        self.assertLess((numbers.model.layers[0].self_attn.q_proj.weight - expected).abs().max(), 0.03)
+
+    def test_what_does_not_fit_is_refused(self):
+        original = model_of()
+
+        def refused(expected, model=None, **options):
+            made = model_of(1).to("meta") if model is None else model
+            with self.assertRaisesRegex(ValueError, expected):
+                sluice_torch.load_model(made, file_of(self.folder, original, **options))
+            self.assertTrue(all(each.is_meta for each in made.parameters()))
+
+        def replaced():
+            made = model_of(1).to("meta")
+            sluice_torch.replace_moe(made)
+            return made
+
+        refused("general.architecture is 'llama', expected one of qwen2moe, qwen3moe", metadata=(("general.architecture", "TEXT", "llama"),))
+        refused("general.architecture is None", metadata=())
+        refused("has no lm_head.weight", without=("output.weight",))
+        refused("has no blk.1.ffn_up_exps.weight", replaced(), without=("blk.1.ffn_up_exps.weight",))
+        refused("has rope_freqs.weight, which the model does not have", replaced(), more=[("rope_freqs.weight", (4,), F32, plain(torch.ones(4)))])
+        wrong = [("output.weight", (32, 64), F32, plain(torch.ones(64, 32)))]
+        refused(r"lm_head.weight has shape \[64, 32\], expected \[64, 64\]", replaced(), without=("output.weight",), more=wrong)
+        made = torch.nn.ModuleDict({"other": replaced().model})
+        refused("the model has experts other.layers.0.mlp.experts, expected model.layers.N.mlp.experts", made)
+
+
+if __name__ == "__main__":
+    unittest.main()
