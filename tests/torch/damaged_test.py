@@ -48,6 +48,13 @@ FORMATS = {
     "plain": parts("weight", lambda out, length: ("F32", (out, length))),
     "squares": parts("weight", lambda out, length: ("F8_E4M3", (out, length)))
     | parts("weight_scale_inv", lambda out, length: ("F32", (1, 1))),
+    "squares of compressed-tensors": parts("weight", lambda out, length: ("F8_E4M3", (out, length)))
+    | parts("weight_scale", lambda out, length: ("BF16", (1, 1))),
+    "fp8 in rows": parts("weight", lambda out, length: ("F8_E4M3", (out, length)))
+    | parts("weight_scale", lambda out, length: ("BF16", (out, 1))),
+    "int8": parts("weight", lambda out, length: ("I8", (out, length)))
+    | parts("weight_scale", lambda out, length: ("F32", (out, 1)))
+    | parts("weight_zero_point", lambda out, length: ("I8", (out, 1))),
     "mxfp8": parts("weight", lambda out, length: ("F8_E4M3", (out, length)))
     | parts("weight_scale", lambda out, length: ("U8", (out, length // 32))),
     "mxfp4": parts("weight_packed", lambda out, length: ("U8", (out, length // 2)))
@@ -65,9 +72,18 @@ FORMATS = {
     "pack-quantized": parts("weight_packed", lambda out, length: ("I32", (out, length // 8)))
     | parts("weight_scale", lambda out, length: ("BF16", (out, length // 32)))
     | parts("weight_shape", lambda out, length: ("I64", (2,))),
+    "pack-quantized with zero points": parts("weight_packed", lambda out, length: ("I32", (out, length // 8)))
+    | parts("weight_scale", lambda out, length: ("BF16", (out, length // 32)))
+    | parts("weight_zero_point", lambda out, length: ("I32", (out // 8, length // 32)))
+    | parts("weight_g_idx", lambda out, length: ("I32", (length,)))
+    | parts("weight_shape", lambda out, length: ("I64", (2,))),
+    "pack-quantized, 8 bits": parts("weight_packed", lambda out, length: ("I32", (out, length // 4)))
+    | parts("weight_scale", lambda out, length: ("F16", (out, 1)))
+    | parts("weight_zero_point", lambda out, length: ("I8", (out, 1)))
+    | parts("weight_shape", lambda out, length: ("I64", (2,))),
 }
 SHAPES = ((), (0,), (1,), (2,), (3,), (0, 0), (1, 1), (1, 8), (8, 1), (8, 8), (1, 96), (64, 0), (0, 96), (96, 64), (64, 96), (2, 2, 2), (96, 33), (96, 60))
-TYPES = ("F32", "F16", "I64", "I32", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I16")
+TYPES = ("F32", "F16", "I64", "I32", "U8", "I8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I16")
 
 
 def filled(name, kind, shape):
@@ -174,12 +190,20 @@ class DamagedTest(unittest.TestCase):
 
     def test_matrices_of_few_rows_and_columns(self):
         for out, length in itertools.product((1, 7, 8, 16, 33), (8, 16, 24, 33, 64)):
-            for form in ("gptq", "awq", "pack-quantized", "mxfp8", "mxfp4", "nvfp4", "squares"):
+            for form in ("gptq", "awq", "pack-quantized", "eights", "int8", "rows", "mxfp8", "mxfp4", "nvfp4", "squares"):
                 groups, words = 1, (max(1, length // 8), out)
                 tensors = {
                     "gptq": {"qweight": ("I32", words), "qzeros": ("I32", (groups, max(1, out // 8))), "scales": ("F16", (groups, out))},
                     "awq": {"qweight": ("I32", (length, max(1, out // 8))), "qzeros": ("I32", (groups, max(1, out // 8))), "scales": ("F16", (groups, out))},
                     "pack-quantized": {"weight_packed": ("I32", (out, max(1, length // 8))), "weight_scale": ("F16", (out, 1)), "weight_shape": ("I64", (2,))},
+                    "eights": {
+                        "weight_packed": ("I32", (out, max(1, length // 4))),
+                        "weight_scale": ("F16", (out, 1)),
+                        "weight_zero_point": ("I32", (max(1, out // 4), 1)),
+                        "weight_shape": ("I64", (2,)),
+                    },
+                    "int8": {"weight": ("I8", (out, length)), "weight_scale": ("F32", (1,)), "weight_zero_point": ("I8", (out,))},
+                    "rows": {"weight": ("F8_E4M3", (out, length)), "weight_scale": ("F32", (out,))},
                     "mxfp8": {"weight": ("F8_E4M3", (out, length)), "weight_scale": ("U8", (out, length // 32))},
                     "mxfp4": {"weight_packed": ("U8", (out, length // 2)), "weight_scale": ("U8", (out, length // 32))},
                     "nvfp4": {
@@ -189,7 +213,11 @@ class DamagedTest(unittest.TestCase):
                     },
                     "squares": {"weight": ("F8_E4M3", (out, length)), "weight_scale_inv": ("F32", (1, 1))},
                 }[form]
-                with folder({f"{PREFIX}.0.up_proj.{key}": filled(f"{PREFIX}.0.up_proj.{key}", *part) for key, part in tensors.items()}) as path:
+                own = {f"{PREFIX}.0.up_proj.{key}": filled(f"{PREFIX}.0.up_proj.{key}", *part) for key, part in tensors.items()}
+                if "weight_shape" in tensors:
+                    own[f"{PREFIX}.0.up_proj.weight_shape"] = ("I64", (2,), [out, length])
+                with folder(own) as path:
+
                     def read():
                         matrix = formats.read(sluice_torch.Checkpoint(path), f"{PREFIX}.0.up_proj")
                         self.assertEqual(matrix.decoded().shape, matrix.shape)

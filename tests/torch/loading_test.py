@@ -2,11 +2,9 @@
 
 import json
 import os
-import pathlib
 import random
 import struct
 import sys
-import tempfile
 import types
 import unittest
 import unittest.mock
@@ -15,7 +13,8 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
-from sluice_torch import codes
+from sluice_torch import codes, formats
+from write_formats import Drawn, Folder, awq, gptq, int_quantized, pack_quantized, plain, word
 from write_safetensors import packed, write
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 192, 4, 2
@@ -24,79 +23,12 @@ NAMES = ("gate_proj", "up_proj", "down_proj")
 SIZES = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN), "down_proj": (HIDDEN, INTERMEDIATE)}
 
 
-# --- Writers: lists and integers, no tensors -----------------------------------------------------------------------
-
-
-def signed(word):
-    return word - 2**32 if word >= 2**31 else word
-
-
-def word(nibbles):
-    return signed(sum(nibble << 4 * place for place, nibble in enumerate(nibbles)))
-
-
-class Drawn:
-    """Codes, zeros and scales of a matrix [out, in], and the numbers they stand for."""
-
-    def __init__(self, seed, out, length, group, symmetric):
-        draw = random.Random(seed)
-        self.out, self.length, self.group = out, length, group
-        self.codes = [[draw.randrange(16) for _ in range(length)] for _ in range(out)]
-        self.zeros = [[8 if symmetric else draw.randrange(1, 16) for _ in range(length // group)] for _ in range(out)]
-        # few bits, so that float16 and bfloat16 hold them
-        self.scales = [[draw.randrange(64, 128) / 2**12 for _ in range(length // group)] for _ in range(out)]
-
-    def numbers(self):
-        return torch.tensor(
-            [
-                [(code - self.zeros[r][i // self.group]) * self.scales[r][i // self.group] for i, code in enumerate(row)]
-                for r, row in enumerate(self.codes)
-            ]
-        )
-
-
-def gptq(base, drawn, stored_less=1):
-    groups = drawn.length // drawn.group
-    words = [word([drawn.codes[o][8 * i + j] for j in range(8)]) for i in range(drawn.length // 8) for o in range(drawn.out)]
-    zeros = [word([drawn.zeros[8 * o + j][g] - stored_less for j in range(8)]) for g in range(groups) for o in range(drawn.out // 8)]
-    return {
-        f"{base}.qweight": ("I32", (drawn.length // 8, drawn.out), words),
-        f"{base}.qzeros": ("I32", (groups, drawn.out // 8), zeros),
-        f"{base}.scales": ("F16", (groups, drawn.out), [drawn.scales[o][g] for g in range(groups) for o in range(drawn.out)]),
-        f"{base}.g_idx": ("I32", (drawn.length,), [i // drawn.group for i in range(drawn.length)]),
-    }
-
-
-def awq(base, drawn):
-    order, groups = (0, 2, 4, 6, 1, 3, 5, 7), drawn.length // drawn.group
-    words = [word([drawn.codes[8 * o + j][i] for j in order]) for i in range(drawn.length) for o in range(drawn.out // 8)]
-    zeros = [word([drawn.zeros[8 * o + j][g] for j in order]) for g in range(groups) for o in range(drawn.out // 8)]
-    return {
-        f"{base}.qweight": ("I32", (drawn.length, drawn.out // 8), words),
-        f"{base}.qzeros": ("I32", (groups, drawn.out // 8), zeros),
-        f"{base}.scales": ("F16", (groups, drawn.out), [drawn.scales[o][g] for g in range(groups) for o in range(drawn.out)]),
-    }
-
-
-def pack_quantized(base, drawn):
-    words = [word(drawn.codes[o][8 * i : 8 * i + 8]) for o in range(drawn.out) for i in range(drawn.length // 8)]
-    return {
-        f"{base}.weight_packed": ("I32", (drawn.out, drawn.length // 8), words),
-        f"{base}.weight_scale": ("BF16", (drawn.out, drawn.length // drawn.group), sum(drawn.scales, [])),
-        f"{base}.weight_shape": ("I64", (2,), [drawn.out, drawn.length]),
-    }
-
-
-def plain(base, drawn, kind="F32"):
-    return {f"{base}.weight": (kind, (drawn.out, drawn.length), drawn.numbers().flatten().tolist())}
-
-
-def experts(writer, group=32, symmetric=False, **options):
-    """The tensors of all experts, and what each stands for, by (expert, name)."""
+def experts(writer, group=32, symmetric=False, bits=4, **options):
+    """The tensors of all experts, and what each stands for, by (expert, name); group 0: rows."""
     tensors, drawn = {}, {}
     for expert in range(EXPERTS):
         for number, name in enumerate(NAMES):
-            each = Drawn(10 * expert + number, *SIZES[name], group, symmetric)
+            each = Drawn(10 * expert + number, *SIZES[name], group or SIZES[name][1], symmetric, bits)
             tensors.update(writer(f"{PREFIX}.{expert}.{name}", each, **options))
             drawn[expert, name] = each
     return tensors, drawn
@@ -128,29 +60,6 @@ def numbers_of(layer, name, row):
     return codes.dequantize(*whole, dtype=torch.float32) if layer.shape.has_codes else whole[0].float()
 
 
-class Folder:
-    """A folder that has been written with tensors, split over `files` files with an index."""
-
-    def __init__(self, tensors, files=0):
-        self._folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self._folder.name)
-        if not files:
-            write(self.path / "model.safetensors", tensors)
-            return
-        names = list(tensors)
-        shards = {f"model-{n + 1:05}-of-{files:05}.safetensors": names[n::files] for n in range(files)}
-        for file, own in shards.items():
-            write(self.path / file, {name: tensors[name] for name in own})
-        self._write_index(shards)
-
-    def __del__(self):
-        self._folder.cleanup()
-
-    def _write_index(self, shards):
-        index = {"weight_map": {name: file for file, own in shards.items() for name in own}}
-        (self.path / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
 def load(folder, layer, **options):
     sluice_torch.load_experts(folder.path, layer, PREFIX, **options)
 
@@ -176,6 +85,60 @@ class LoadingTest(unittest.TestCase):
                         layer = make(f"int4:g{group}{'z' * zeros}")
                         load(Folder(tensors, files=3), layer)
                         self.check(layer, drawn)
+
+    def test_zero_points_of_pack_quantized_are_taken_as_they_are(self):
+        for group, zeros in ((32, "words"), (64, "words"), (32, "codes")):
+            with self.subTest(group=group, zeros=zeros):
+                tensors, drawn = experts(pack_quantized, group, zeros=zeros)
+                layer = make(f"int4:g{group}z")
+                load(Folder(tensors), layer)
+                self.check(layer, drawn)
+                with self.assertRaisesRegex(ValueError, f"has zeros, but the layer has none: expected one of int4:z, int4:g{group}z"):
+                    load(Folder(tensors), make(f"int4:g{group}"))
+        tensors, drawn = experts(pack_quantized, symmetric=True, zeros="words")  # all in the middle
+        layer = make("int4:g32")
+        load(Folder(tensors), layer)
+        self.check(layer, drawn)
+
+    def test_words_and_zero_points_that_are_not_full(self):
+        for bits, out, length in ((4, 12, 32), (4, 3, 32), (8, 6, 32), (8, 3, 32)):
+            drawn = Drawn(5, out, length, 16, False, bits)
+            folder = Folder(pack_quantized("a", drawn, "words"))
+            found = formats.read(sluice_torch.Checkpoint(folder.path), "a")
+            self.assertTrue(torch.equal(found.decoded(), drawn.numbers()), (bits, out))
+        for bits in (4, 8):
+            drawn = Drawn(6, 4, 42, 14, True, bits)  # the last word of a row has room
+            rows = [row + [9] * (-len(row) % (32 // bits)) for row in drawn.codes]
+            tensors = pack_quantized("a", drawn)
+            words = [word(row[i : i + 32 // bits], bits) for row in rows for i in range(0, len(row), 32 // bits)]
+            folder = Folder({**tensors, "a.weight_packed": ("I32", (4, len(words) // 4), words)})
+            found = formats.read(sluice_torch.Checkpoint(folder.path), "a")
+            self.assertTrue(torch.equal(found.decoded(), drawn.numbers()), bits)
+
+    def test_codes_of_8_bits_are_taken_as_numbers(self):
+        rows = [(pack_quantized, group, not zeros, {"zeros": zeros}) for group, zeros in ((32, None), (32, "words"), (32, "codes"), (0, "words"))]
+        rows += [(int_quantized, 0, True, {"scale": scale}) for scale in (("F32", 2), ("BF16", 2), ("F16", 1), ("F32", 0))]
+        rows += [(int_quantized, 0, False, {"zeros": True})]
+        for writer, group, symmetric, options in rows:
+            with self.subTest(writer=writer.__name__, group=group, **options):
+                tensors, drawn = experts(writer, group, symmetric, 8, **options)
+                layer = make(dtype=torch.float32)
+                load(Folder(tensors), layer)
+                self.check(layer, drawn)
+        layer = make("int8,rows=int8")
+        load(Folder(tensors), layer)  # which quantises them again
+        self.check(layer, drawn, exact=False)
+
+    def test_codes_with_an_order_of_groups(self):
+        """Consecutive numbers and -1 are no order; others are refused."""
+        tensors, drawn = experts(pack_quantized, symmetric=True)
+        name, layer = f"{PREFIX}.0.gate_proj.weight_g_idx", make("int4:g32,rows=int8")
+        for order in ([i // 32 for i in range(HIDDEN)], [-1] * HIDDEN):
+            load(Folder({**tensors, name: ("I32", (HIDDEN,), order)}), layer)
+            self.check(layer, drawn)
+        for order in ([i % 4 for i in range(HIDDEN)], [-1, *(i // 32 for i in range(1, HIDDEN))], [0]):
+            with self.assertRaisesRegex(ValueError, "0.gate_proj.weight_g_idx: groups in another order"):
+                load(Folder({**tensors, name: ("I32", (len(order),), order)}), layer)
 
     def test_other_layers_take_the_numbers(self):
         for writer, symmetric in ((gptq, False), (awq, False), (pack_quantized, True), (plain, False)):
@@ -232,7 +195,7 @@ class LoadingTest(unittest.TestCase):
         sluice_torch.load_experts(folder.path, layer, PREFIX)
         self.check(layer, drawn)
 
-    def test_fp8_in_blocks(self):
+    def test_fp8_in_blocks_rows_and_matrices(self):
         draw = random.Random(1)
 
         def number(code):
@@ -240,7 +203,7 @@ class LoadingTest(unittest.TestCase):
             size = fraction / 8 * 2.0**-6 if exponent == 0 else (1 + fraction / 8) * 2.0 ** (exponent - 7)
             return -size if code & 128 else size
 
-        for blocks in ("squares", "U8", "F8_E8M0"):
+        for blocks in ("squares", "U8", "F8_E8M0", ("F32", 2), ("BF16", 2), ("F16", 1), ("F32", 0), ("BF16", 0)):
             tensors, expected = {}, {}
             for expert in range(EXPERTS):
                 for name in NAMES:
@@ -252,6 +215,12 @@ class LoadingTest(unittest.TestCase):
                         scale = [draw.randrange(1, 9) / 512 for _ in range(high * wide)]
                         tensors[f"{base}.weight_scale_inv"] = ("F32", (high, wide), scale)
                         of = [scale[o // 128 * wide + i // 128] for o in range(out) for i in range(length)]
+                    elif isinstance(blocks, tuple):  # scales of rows, or one
+                        kind, dimensions = blocks
+                        scale = [draw.randrange(64, 128) / 4096 for _ in range(out if dimensions else 1)]
+                        shape = (out, 1)[:dimensions] if dimensions else draw.choice(((), (1,)))
+                        tensors[f"{base}.weight_scale"] = (kind, shape, scale)
+                        of = [scale[o % len(scale)] for o in range(out) for _ in range(length)]
                     else:
                         scale = [draw.randrange(115, 125) for _ in range(out * length // 32)]
                         tensors[f"{base}.weight_scale"] = (blocks, (out, length // 32), scale)
@@ -278,6 +247,12 @@ class LoadingTest(unittest.TestCase):
 
     def test_fp8_in_squares_is_used_as_it_is(self):
         tensors, made = squares_of(200, 128)
+        renamed = {name.replace("_scale_inv", "_scale"): each for name, each in tensors.items()}  # as compressed-tensors has them
+        layer = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2)
+        load(Folder(renamed), layer)
+        for expert in range(EXPERTS):
+            self.assertTrue(torch.equal(layer.down_weight[expert], made[expert, "down_proj"][0]))
+            self.assertTrue(torch.equal(layer.down_weight_scales[expert], made[expert, "down_proj"][1]))
         layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode=encode, threads=2) for encode in ("fp8e4m3:128x128", "bf16"))
         for each in (layer, plain):
             load(Folder(tensors, files=2), each)
@@ -439,13 +414,45 @@ class LoadingTest(unittest.TestCase):
         scales = {f"{PREFIX}.0.up_proj.weight_scale": ("BF16", (INTERMEDIATE, 3), [0.5] * 3 * INTERMEDIATE)}
         refused(r"weight_scale is torch.bfloat16 \[192, 3\], expected even groups of \[192, 128\]", lambda t: {**t, **scales}, tensors=packed_tensors)
         fp8 = {f"{PREFIX}.{e}.{n}.weight": ("F8_E4M3", SIZES[n], [0] * (HIDDEN * INTERMEDIATE)) for e in range(EXPERTS) for n in NAMES}
-        refused("weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents", same, tensors=fp8)
+        refused("weight is F8_E4M3 without .weight_scale_inv or .weight_scale", same, tensors=fp8)
         squares = {f"{PREFIX}.0.gate_proj.weight_scale_inv": ("F32", (1, 1), [1.0])}
         refused(r"weight_scale_inv has shape \[1, 1\], expected \[2, 1\]", lambda t: {**t, **squares}, tensors=fp8)
         whole = {f"{PREFIX}.0.gate_proj.weight": ("I32", (2, 2), [0] * 4)}
         refused("weight has type I32, expected a floating type", lambda _: whole)
-        zero_point = {f"{PREFIX}.0.gate_proj.weight_zero_point": ("I32", (1,), [0])}
-        refused("asymmetric pack-quantized", lambda _: {**experts(pack_quantized, 32, True)[0], **zero_point})
+
+        def with_part(tensors, part, kind, shape, value=1):
+            count = torch.Size(shape).numel()
+            return lambda _: {**tensors, f"{PREFIX}.0.gate_proj.{part}": (kind, shape, [value] * count)}
+
+        shape = r"\[192, 128\]"
+        for rows, columns in ((64, 64), (64, 128), (1, 128), (192, 64)):
+            blocks = 192 // rows, 128 // columns
+            if columns < 128:
+                refused(
+                    rf"weight_scale_inv has shape \[{blocks[0]}, {blocks[1]}\], expected \[2, 1\] for blocks of 128 x 128 of {shape}, found "
+                    f"blocks of {rows} x {columns}$", with_part(fp8, "weight_scale_inv", "F32", blocks)
+                )  # fmt: skip
+            if rows > 1:
+                refused(f"found blocks of {rows} x {columns}$", with_part(fp8, "weight_scale", "BF16", blocks))
+        refused(r"0.gate_proj.weight_scale has shape \[5, 3\], expected one number, one for each row, or \[2, 1\] for blocks of 128 x 128 of "
+                rf"{shape}$", with_part(fp8, "weight_scale", "BF16", (5, 3)))  # fmt: skip
+        refused("weight_scale has type I32, expected F16 or BF16 or F32 or U8 or F8_E8M0", with_part(fp8, "weight_scale", "I32", (192, 1)))
+        of_rows = with_part(fp8, "weight_scale", "F32", ())(None)
+        refused("weight_zero_point has other numbers than 0, expected none", with_part(of_rows, "weight_zero_point", "F8_E4M3", (192, 1)))
+        refused("0.up_proj.weight is F8_E4M3 without", with_part(of_rows, "weight_zero_point", "F8_E4M3", (192, 1), 0))  # these are 0
+        int8, _ = experts(int_quantized, 0, True, 8)
+        refused("0.up_proj.weight is I8 without .weight_scale", without("0.up_proj.weight_scale"), tensors=int8)
+        refused(r"weight_scale has shape \[192, 4\], expected one number, or one for each of the 192 rows", with_part(int8, "weight_scale", "F32", (192, 4)))
+        refused("weight_scale has type I32, expected F16 or BF16 or F32", with_part(int8, "weight_scale", "I32", (192, 1)))
+        refused("weight_zero_point has type I32, expected I8", with_part(int8, "weight_zero_point", "I32", (192, 1)))
+        refused(r"weight_zero_point has shape \[1\], expected \[24, 4\]", with_part(packed_tensors, "weight_zero_point", "I32", (1,)))
+        refused(r"weight_zero_point has shape \[24, 4\], expected \[192, 4\]", with_part(packed_tensors, "weight_zero_point", "I8", (24, 4)))
+        refused("weight_zero_point has type F32, expected I32 or I8", with_part(packed_tensors, "weight_zero_point", "F32", (24, 4)))
+        eight, _ = experts(pack_quantized, 32, True, 8)
+        refused(r"weight_zero_point has shape \[24, 4\], expected \[48, 4\]", with_part(eight, "weight_zero_point", "I32", (24, 4)))
+        refused("expected I32 with 8 or 4 codes per word", with_part(eight, "weight_packed", "I32", (192, 8)))
+        few = {**eight, f"{PREFIX}.0.gate_proj.weight_shape": ("I64", (2,), [192, 4])}  # one word, with codes of 4 bits or of 8
+        refused("expected I32 with 8 or 4 codes per word", with_part(few, "weight_packed", "I32", (192, 1)))
 
     def test_broken_files_are_refused(self):
         tensors, _ = experts(plain)

@@ -1,4 +1,4 @@
-"""Matrices of checkpoints in the formats that people have: plain numbers, FP8 and FP4 in blocks, and 4-bit codes in groups.
+"""Matrices of checkpoints in the formats that people have: plain numbers, FP8, FP4 in blocks, and codes of 8 and 4 bits.
 
 Names are those of the tools that write them; `base` is the name of a linear layer, without the last part. All matrices
 are [out, in]. docs/PYTORCH.md, *Checkpoints*, lists the formats.
@@ -13,7 +13,7 @@ from .checkpoint import Checkpoint
 from .encodings import BLOCK
 from .stored import SQUARE
 
-# Codes of a word of 32 bits, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
+# Codes of 4 bits of a word of 32, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
 # as layers have them; AWQ has them in another order.
 _PER_WORD = 8
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -87,26 +87,74 @@ def read(checkpoint: Checkpoint, base: str) -> Matrix:
         raise ValueError(f"{name} has shape {list(weight.shape)}, expected a matrix")
     if checkpoint.type_of(name) == "F8_E4M3":
         return _fp8(checkpoint, base, weight)
+    if checkpoint.type_of(name) == "I8":
+        return _int8(checkpoint, base, weight)
     if not weight.is_floating_point():
         raise ValueError(f"{name} has type {checkpoint.type_of(name)}, expected a floating type")
     return Matrix(name, weight)
 
 
 def _fp8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
-    """Codes with scales of squares, or the numbers of codes with the exponents of blocks of 32 along a row."""
+    """Codes with scales of squares; or the numbers of codes with one scale per row or for all, or with the exponents of blocks of 32
+    along a row."""
     rows, columns = weight.shape
+    zeros = f"{base}.weight_zero_point"
+    if zeros in checkpoint and checkpoint[zeros].bool().any():
+        raise ValueError(f"{zeros} has other numbers than 0, expected none: {base}.weight is F8_E4M3")
     name = f"{base}.weight_scale_inv"
     if name in checkpoint:
-        scale = _part(checkpoint, name, (-(-rows // SQUARE), -(-columns // SQUARE)), _FLOATS).float()
-        return Matrix(f"{base}.weight", scale=scale, squares=weight)
+        return _in_squares(checkpoint, base, weight, name)
     name = f"{base}.weight_scale"
-    if name not in checkpoint or checkpoint.type_of(name) not in _EXPONENTS:
-        raise ValueError(f"{base}.weight is F8_E4M3 without .weight_scale_inv or a .weight_scale of exponents")
+    if name not in checkpoint:
+        raise ValueError(f"{base}.weight is F8_E4M3 without .weight_scale_inv or .weight_scale")
+    _check_type(checkpoint, name, _FLOATS + _EXPONENTS)
+    if checkpoint.type_of(name) in _FLOATS:
+        if not _is_of_rows(checkpoint[name], rows):
+            return _in_squares(checkpoint, base, weight, name)
+        return Matrix(f"{base}.weight", codes.e4m3()[weight.long()] * _of_rows(checkpoint, name, rows, _FLOATS))
     if columns % BLOCK:
         raise ValueError(f"{base}.weight has rows of {columns}, expected a multiple of the {BLOCK} of a block of MXFP8")
     exponents = _part(checkpoint, name, (rows, columns // BLOCK))
     powers = codes.e8m0()[exponents.long()].float().repeat_interleave(BLOCK, 1)
     return Matrix(f"{base}.weight", codes.e4m3()[weight.long()] * powers)
+
+
+def _in_squares(checkpoint: Checkpoint, base: str, weight: torch.Tensor, name: str) -> Matrix:
+    _check_type(checkpoint, name, _FLOATS)
+    sizes, shape = weight.shape, checkpoint[name].shape
+    expected = [-(-size // SQUARE) for size in sizes]
+    if list(shape) != expected:
+        others = "" if name.endswith("_inv") else "one number, one for each row, or "
+        said = f"{name} has shape {list(shape)}, expected {others}{expected} for blocks of {SQUARE} x {SQUARE} of {list(sizes)}"
+        if len(shape) == 2 and all(shape) and not any(size % count for size, count in zip(sizes, shape)):
+            said += f", found blocks of {sizes[0] // shape[0]} x {sizes[1] // shape[1]}"
+        raise ValueError(said)
+    return Matrix(f"{base}.weight", scale=checkpoint[name].float(), squares=weight)
+
+
+def _int8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
+    """compressed-tensors: the numbers of codes with one scale per row or for all, and zero points if they are asymmetric."""
+    name, zeros = f"{base}.weight_scale", f"{base}.weight_zero_point"
+    if name not in checkpoint:
+        raise ValueError(f"{base}.weight is I8 without .weight_scale")
+    made, rows = weight.float(), len(weight)
+    if zeros in checkpoint:
+        made = made - _of_rows(checkpoint, zeros, rows, ("I8",))
+    return Matrix(f"{base}.weight", made * _of_rows(checkpoint, name, rows, _FLOATS))
+
+
+def _of_rows(checkpoint: Checkpoint, name: str, rows: int, types: tuple) -> torch.Tensor:
+    """float32 [out, 1] or [1, 1]."""
+    found = checkpoint[name]
+    _check_type(checkpoint, name, types)
+    if not _is_of_rows(found, rows):
+        raise ValueError(f"{name} has shape {list(found.shape)}, expected one number, or one for each of the {rows} rows")
+    return found.float().reshape(-1, 1)
+
+
+def _is_of_rows(scale: torch.Tensor, rows: int) -> bool:
+    """Whether these are one number, or one for each row of a matrix."""
+    return tuple(scale.shape) in ((), (1,), (rows,), (rows, 1))
 
 
 def _mxfp4(checkpoint: Checkpoint, base: str) -> Matrix:
@@ -153,7 +201,7 @@ def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
         pairs = (each[::2] | each[1::2] << 4).t()
     else:
         pairs, zeros = words.t().clone(memory_format=torch.contiguous_format).view(torch.uint8), _split(zeros).flatten(-2)
-        _check_order(checkpoint, base, length, groups)
+        _check_order(checkpoint, f"{base}.g_idx", length, groups)
         if _quantization(checkpoint).get("checkpoint_format", "gptq") != "gptq_v2":
             zeros = zeros + 1 & 15  # the first version of the format stores zeros less 1
     scale, zeros = scale.float().t(), zeros.float().t()
@@ -161,30 +209,54 @@ def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
     return Matrix(f"{base}.qweight", pairs=pairs, scale=scale, zero=None if is_symmetric else -zeros * scale)
 
 
-def _check_order(checkpoint: Checkpoint, base: str, length: int, groups: int):
-    name = f"{base}.g_idx"
-    if name in checkpoint and not torch.equal(checkpoint[name].long(), torch.arange(length) // (length // groups or 1)):
+def _check_order(checkpoint: Checkpoint, name: str, length: int, groups: int):
+    """ValueError: the group of each of the numbers of a row is not that of its place. Some writers have -1 where no order was set."""
+    if name not in checkpoint:
+        return
+    found = checkpoint[name].long()
+    if not any(torch.equal(found, each) for each in (torch.arange(length) // (length // groups or 1), torch.full((length,), -1))):
         raise ValueError(f"{name}: groups in another order (act-order), expected consecutive numbers")
 
 
 def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
-    """compressed-tensors: words along the sum, [out, in / 8], of codes plus 8, with scales [out, groups]."""
+    """compressed-tensors: words along the sum, [out, in / 8] of codes of 4 bits plus 8, or the numbers of [out, in / 4] of codes of 8
+    bits plus 128, with scales [out, groups] and, if they are asymmetric, zero points."""
     name = f"{base}.weight_packed"
-    if f"{base}.weight_zero_point" in checkpoint:
-        raise ValueError(f"{base}.weight_zero_point: asymmetric pack-quantized weights are not supported")
     words, scale = _matrix(checkpoint, name, _WORDS), _present(checkpoint, f"{base}.weight_scale")
     shape = _part(checkpoint, f"{base}.weight_shape", (2,), _INTEGERS).tolist()
-    if tuple(words.shape) != (shape[0], -(-shape[1] // _PER_WORD)):
-        raise ValueError(f"{name} is {words.dtype} {list(words.shape)} of shape {shape}, expected I32 with 8 codes per word")
-    if not scale.is_floating_point() or scale.dim() != 2 or scale.shape[0] != shape[0] or not scale.shape[1] or shape[1] % (2 * scale.shape[1]):
+    rows, columns = shape
+    bits = next((bits for bits in (4, 8) if tuple(words.shape) == (rows, -(-columns * bits // 32))), None)
+    if bits is None or columns <= 4:  # so few columns take one word with 4 and 8 bits
+        raise ValueError(f"{name} is {words.dtype} {list(words.shape)} of shape {shape}, expected I32 with 8 or 4 codes per word")
+    groups = scale.shape[1] if scale.is_floating_point() and scale.dim() == 2 and scale.shape[0] == rows else 0
+    if not groups or columns % (2 * groups):
         raise ValueError(f"{base}.weight_scale is {scale.dtype} {list(scale.shape)}, expected even groups of {shape}")
-    pairs = words.view(torch.uint8)[:, : shape[1] // 2]
-    return Matrix(name, pairs=pairs, scale=scale)
+    _check_order(checkpoint, f"{base}.weight_g_idx", columns, groups)
+    zeros = _zero_points(checkpoint, base, bits, rows, groups)
+    made = words.view(torch.uint8)[:, : columns * bits // 8]
+    if bits == 4:
+        is_symmetric = bool((zeros == 8).all())
+        return Matrix(name, pairs=made, scale=scale, zero=None if is_symmetric else -zeros * scale.float())
+    made = made.unflatten(1, (groups, -1)) - zeros.unsqueeze(-1)
+    return Matrix(name, (made * scale.float().unsqueeze(-1)).flatten(1))
 
 
-def _split(words: torch.Tensor) -> torch.Tensor:
-    """[...] -> [..., 8]: the codes of each word, from the lowest bits on."""
-    return words.unsqueeze(-1) >> 4 * torch.arange(_PER_WORD, dtype=torch.int32) & 15
+def _zero_points(checkpoint: Checkpoint, base: str, bits: int, rows: int, groups: int) -> torch.Tensor:
+    """float32 [out, groups]: the codes that stand for 0, of words along the rows [out / 8, groups] or [out / 4, groups], or less what is
+    added to codes as I8 [out, groups], as old files have them."""
+    name, half = f"{base}.weight_zero_point", 1 << bits - 1
+    if name not in checkpoint:
+        return torch.full((rows, groups), float(half))
+    _check_type(checkpoint, name, (*_WORDS, "I8"))
+    if checkpoint.type_of(name) == "I8":
+        return _part(checkpoint, name, (rows, groups)).float() + half
+    words = _part(checkpoint, name, (-(-rows * bits // 32), groups))
+    return _split(words, bits).transpose(1, 2).flatten(0, 1)[:rows].float()
+
+
+def _split(words: torch.Tensor, bits: int = 4) -> torch.Tensor:
+    """[...] -> [..., 8], or of 8 bits [..., 4]: the codes of each word, from the lowest bits on."""
+    return words.unsqueeze(-1) >> bits * torch.arange(32 // bits, dtype=torch.int32) & (1 << bits) - 1
 
 
 def _present(checkpoint: Checkpoint, name: str) -> torch.Tensor:
