@@ -144,7 +144,7 @@ def _int8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
 
 
 def _of_rows(checkpoint: Checkpoint, name: str, rows: int, types: tuple) -> torch.Tensor:
-    """float32 [out, 1] or [1, 1]."""
+    """A tensor with one number for each row, or for all: float32 [out, 1] or [1, 1]. ValueError: it has another type or shape."""
     found = checkpoint[name]
     _check_type(checkpoint, name, types)
     if not _is_of_rows(found, rows):
@@ -242,8 +242,8 @@ def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
 
 
 def _zero_points(checkpoint: Checkpoint, base: str, bits: int, rows: int, groups: int) -> torch.Tensor:
-    """float32 [out, groups]: the codes that stand for 0, of words along the rows [out / 8, groups] or [out / 4, groups], or less what is
-    added to codes as I8 [out, groups], as old files have them."""
+    """float32 [out, groups]: the codes that stand for 0. Files have them in words along the rows, [out / 8, groups] or [out / 4, groups];
+    old files have them as I8 [out, groups], less 8 or 128."""
     name, half = f"{base}.weight_zero_point", 1 << bits - 1
     if name not in checkpoint:
         return torch.full((rows, groups), float(half))
