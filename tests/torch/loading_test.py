@@ -129,6 +129,17 @@ class LoadingTest(unittest.TestCase):
         load(Folder(tensors), layer)  # which quantises them again
         self.check(layer, drawn, exact=False)
 
+    def test_symmetric_codes_of_8_bits_are_taken_as_they_are(self):
+        for writer, options in ((pack_quantized, {}), (pack_quantized, {"zeros": "words"}), (int_quantized, {}), (int_quantized, {"scale": ("BF16", 0)})):
+            with self.subTest(writer=writer.__name__, **options):
+                tensors, drawn = experts(writer, 0, True, 8, **options)
+                layer = make("int8")
+                load(Folder(tensors), layer)
+                self.check(layer, drawn)
+                for expert in range(EXPERTS):
+                    made = torch.tensor(drawn[expert, "down_proj"].codes) - 128
+                    self.assertTrue(torch.equal(layer.down_weight[expert].long(), made))
+
     def test_codes_with_an_order_of_groups(self):
         """Consecutive numbers and -1 are no order; others are refused."""
         tensors, drawn = experts(pack_quantized, symmetric=True)
@@ -522,8 +533,8 @@ def packed_floats(tensor):
 
 
 def ranks(rank, size):
-    for writer, options in ((awq, {"encode": "int4:g32z,rows=int8"}), (plain, {"dtype": torch.float32})):
-        tensors, drawn = experts(writer)
+    for writer, options in ((awq, {"encode": "int4:g32z,rows=int8"}), (plain, {"dtype": torch.float32}), (int_quantized, {"encode": "int8"})):
+        tensors, drawn = experts(writer) if writer is not int_quantized else experts(writer, 0, True, 8)
         folder = Folder(tensors)
         for mesh in ({}, {"tp": 2}, {"spare": size}):
             layer = make(ep_group=dist.group.WORLD, timeout=20, **options, **mesh)

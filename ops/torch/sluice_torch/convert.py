@@ -8,6 +8,7 @@ they are; the index and SOURCE's config.json. load_model() reads it. sluice.json
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -18,12 +19,15 @@ import typing
 import torch
 
 from . import codes, formats, loading, safetensors, sources
-from .checkpoint import INDEX, Checkpoint
+from .checkpoint import INDEX, NUMBERS, Checkpoint
 from .encodings import Encodings, encodings_of
+from .gguf_models import GgufModel
 from .json_objects import read_object
+from .models import opened
 from .moe import MoE
 
 _MANIFEST = "sluice.json"
+_BYTES = 1 << 30
 _EXPERT = re.compile(r"(?P<prefix>.*experts)\.(?P<number>\d+)\.(?P<name>gate_proj|up_proj|down_proj|w1|w3|w2)\.\w+")
 _STACK = re.compile(r"(?P<prefix>.*experts)\.(gate_up_proj|down_proj)")
 
@@ -50,7 +54,7 @@ class _Experts(typing.NamedTuple):
 
 @torch.no_grad()
 def convert(source, target, encode: str, *, requantise: bool = False, progress: bool = False) -> Converted:
-    """Converts a safetensors file, or a folder with such files.
+    """Converts what load_model() reads: safetensors files, or a GGUF file, whose tensors get the names of transformers.
 
     encode      an encoding of weights, as MoE takes it; "bf16": numbers
     requantise  True: codes may become other codes, which are rounded a second time
@@ -63,7 +67,7 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     encodings = encodings_of(encode)
     if encodings is None or encodings.facts.rounds:
         raise ValueError(f"encode is {encode!r}, expected what weights are stored as, such as bf16, int8 or int4:g32")
-    checkpoint, target = Checkpoint(source).reopened(), pathlib.Path(target)
+    checkpoint, target = opened(source), pathlib.Path(target)
     found = _experts_of(checkpoint)
     for experts in found:
         _layer_of(experts, encodings)  # sizes that do not fit are an error before anything is written
@@ -77,11 +81,10 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     with safetensors.replacing(target / INDEX) as file:
         by_name = {name: file_name for file_name, names in files.items() for name in names}
         file.write(json.dumps({"metadata": {}, "weight_map": by_name}, indent=1).encode())
-    before = sum(checkpoint[name].numel() * checkpoint[name].element_size() for name in checkpoint)
-    return Converted(len(found), before, sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
+    return Converted(len(found), checkpoint.size(), sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
 
 
-def _write_all(checkpoint: Checkpoint, target, found: list[_Experts], encodings, requantise: bool, progress: bool) -> tuple[dict, list]:
+def _write_all(checkpoint: Checkpoint | GgufModel, target, found: list[_Experts], encodings, requantise: bool, progress: bool) -> tuple[dict, list]:
     """Writes the files that are not there. Returns the names in each file, and errors of codes that were made of codes."""
     files, errors, inside = {}, [], {name for experts in found for name in experts.names}
     for number, experts in enumerate(loading.shown(found, progress, "layers"), 1):
@@ -94,14 +97,14 @@ def _write_all(checkpoint: Checkpoint, target, found: list[_Experts], encodings,
     for number, names in enumerate(_others(checkpoint, inside), 1):
         path = target / f"others-{number:05d}.safetensors"
         if not path.exists():
-            kinds = {name: checkpoint.type_of(name) for name in names}
+            kinds = {name: checkpoint.type_of(name) for name in names} if isinstance(checkpoint, Checkpoint) else None
             safetensors.write(path, {name: checkpoint[name] for name in names}, kinds)
             checkpoint.release()
         files[path.name] = names
     return files, errors
 
 
-def _experts_of(checkpoint: Checkpoint) -> list[_Experts]:
+def _experts_of(checkpoint: Checkpoint | GgufModel) -> list[_Experts]:
     """The experts of each layer, by names of published models. ValueError: there are none; other sizes."""
     names, numbers, stacks = {}, {}, set()
     for name in checkpoint:
@@ -117,7 +120,7 @@ def _experts_of(checkpoint: Checkpoint) -> list[_Experts]:
     return [_sizes_of(checkpoint, prefix, own, numbers.get(prefix)) for prefix, own in names.items()]
 
 
-def _sizes_of(checkpoint: Checkpoint, prefix: str, names: list[str], numbers: dict[str, set] | None) -> _Experts:
+def _sizes_of(checkpoint: Checkpoint | GgufModel, prefix: str, names: list[str], numbers: dict[str, set] | None) -> _Experts:
     if numbers is None:
         shapes = [tuple(checkpoint[f"{prefix}.{name}"].shape) if f"{prefix}.{name}" in checkpoint else () for name in sources.STACKED]
         if all(len(shape) == 3 for shape in shapes) and shapes[0][0] == shapes[1][0]:
@@ -134,7 +137,7 @@ def _sizes_of(checkpoint: Checkpoint, prefix: str, names: list[str], numbers: di
     return _Experts(prefix, names, hidden, intermediate, count, len(numbers) == 3)
 
 
-def _begin(checkpoint: Checkpoint, target: pathlib.Path, manifest: dict):
+def _begin(checkpoint: Checkpoint | GgufModel, target: pathlib.Path, manifest: dict):
     """Makes the folder, or goes on with one of the same conversion. ValueError: something else is there."""
     path = target / _MANIFEST
     if path.exists():
@@ -159,13 +162,13 @@ def _layer_of(experts: _Experts, encodings: Encodings) -> MoE:
     return MoE(experts.hidden, experts.intermediate, experts.count, 1, activation=activation, encode=encodings, initialise=False)
 
 
-def _encoded(checkpoint: Checkpoint, experts: _Experts, encodings: Encodings, requantise: bool) -> tuple[dict, float | None]:
+def _encoded(checkpoint: Checkpoint | GgufModel, experts: _Experts, encodings: Encodings, requantise: bool) -> tuple[dict, float | None]:
     """The parameters of a layer, and the error of codes that were made of codes."""
     layer = _layer_of(experts, encodings)
     source = sources.source_of(checkpoint, experts.prefix, layer.shape)
     by_numbers = loading.load_from(source, checkpoint, layer, list(range(experts.count)), requantise=requantise)
     tensors = {f"{experts.prefix}.{name}": each.detach() for name, each in layer.named_parameters()}
-    has_codes = not all(checkpoint.has_numbers(name) for name in experts.names)
+    has_codes = any(checkpoint.type_of(name) not in NUMBERS for name in experts.names)
     if not has_codes or not layer.shape.has_codes or not by_numbers:
         return tensors, None
     if not requantise:
@@ -182,18 +185,24 @@ def _error(layer: MoE, source, name: str) -> float:
     return float((new - old).norm() / old.norm().clamp(min=1e-30))
 
 
-def _others(checkpoint: Checkpoint, inside: set[str]):
-    """The names of other tensors, those of a file of the source together."""
-    by_file = {}
+def _others(checkpoint: Checkpoint | GgufModel, inside: set[str]) -> list[list[str]]:
+    """The names of other tensors, of so many that they take about _BYTES as float32."""
+    files, taken = [[]], 0
+    of_experts = {checkpoint.in_file(name) for name in inside}
     for name in checkpoint:
-        if name not in inside:
-            by_file.setdefault(checkpoint.file_of(name), []).append(name)
-    return list(by_file.values())
+        if checkpoint.in_file(name) not in of_experts:
+            size = 4 * math.prod(checkpoint.shape_of(name))
+            if files[-1] and taken + size > _BYTES:
+                files.append([])
+                taken = 0
+            files[-1].append(name)
+            taken += size
+    return [names for names in files if names]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m sluice_torch.convert", description="Converts the experts of a checkpoint to an encoding.")
-    parser.add_argument("source", help="a safetensors file, or a folder with such files")
+    parser.add_argument("source", help="a safetensors file, a folder with such files, or a GGUF file")
     parser.add_argument("target", help="a new folder; one of the same conversion that was interrupted is completed")
     parser.add_argument("--encode", required=True, help="what weights are stored as: bf16, int8, int4:g32, int4:g64z, mxfp4 and so on")
     parser.add_argument("--requantise", action="store_true", help="round codes of SOURCE to other codes, and print the error")

@@ -25,7 +25,7 @@ _WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16
 class Matrix:
     """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
     symmetric; or pairs of E2M1 with powers of two as scales, or with E4M3 and a factor; or codes of E4M3 with a scale for
-    each square."""
+    each square; or codes of 8 bits with a scale for each row."""
 
     name: str
     numbers: torch.Tensor | None = None  # [out, in], a floating type
@@ -35,12 +35,13 @@ class Matrix:
     zero: torch.Tensor | None = None  # float32 [out, groups]; None: symmetric
     squares: torch.Tensor | None = None  # uint8 [out, in], as sluice_torch.quantize_fp8() makes them
     factor: torch.Tensor | None = None  # float32 [1]
+    eights: torch.Tensor | None = None  # int8 [out, in], as sluice_torch.quantize() makes them, with scale float32 [out, 1]
 
     @property
     def shape(self) -> tuple[int, int]:
-        whole = self.squares if self.numbers is None else self.numbers
-        if whole is not None:
-            return tuple(whole.shape)
+        for whole in (self.numbers, self.squares, self.eights):
+            if whole is not None:
+                return tuple(whole.shape)
         return self.pairs.shape[0], 2 * self.pairs.shape[1]
 
     @property
@@ -60,6 +61,8 @@ class Matrix:
             return self.numbers
         if self.squares is not None:
             return codes.dequantize_fp8(self.squares, self.scale, torch.float32)
+        if self.eights is not None:
+            return codes.dequantize(self.eights, self.scale, None, torch.float32)
         if self.factor is not None:
             return codes.dequantize_nvfp4(self.pairs, self.scale, self.factor, torch.float32)
         if self.scale_type == "F8_E8M0":
@@ -133,14 +136,16 @@ def _in_squares(checkpoint: Checkpoint, base: str, weight: torch.Tensor, name: s
 
 
 def _int8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
-    """compressed-tensors: the numbers of codes with one scale per row or for all, and zero points if they are asymmetric."""
+    """compressed-tensors: codes with one scale per row or for all; their numbers if they are asymmetric, with zero points."""
     name, zeros = f"{base}.weight_scale", f"{base}.weight_zero_point"
     if name not in checkpoint:
         raise ValueError(f"{base}.weight is I8 without .weight_scale")
-    made, rows = weight.float(), len(weight)
+    rows, scale = len(weight), _of_rows(checkpoint, name, len(weight), _FLOATS)
     if zeros in checkpoint:
-        made = made - _of_rows(checkpoint, zeros, rows, ("I8",))
-    return Matrix(f"{base}.weight", made * _of_rows(checkpoint, name, rows, _FLOATS))
+        points = _of_rows(checkpoint, zeros, rows, ("I8",))
+        if points.any():
+            return Matrix(f"{base}.weight", (weight.float() - points) * scale)
+    return Matrix(f"{base}.weight", scale=scale.expand(rows, 1), eights=weight)
 
 
 def _of_rows(checkpoint: Checkpoint, name: str, rows: int, types: tuple) -> torch.Tensor:
@@ -219,8 +224,8 @@ def _check_order(checkpoint: Checkpoint, name: str, length: int, groups: int):
 
 
 def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
-    """compressed-tensors: words along the sum, [out, in / 8] of codes of 4 bits plus 8, or the numbers of [out, in / 4] of codes of 8
-    bits plus 128, with scales [out, groups] and, if they are asymmetric, zero points."""
+    """compressed-tensors: words along the sum, [out, in / 8] of codes of 4 bits plus 8, or [out, in / 4] of codes of 8 bits plus 128,
+    whose numbers are taken unless they are symmetric with one group; with scales [out, groups] and, if they are asymmetric, zero points."""
     name = f"{base}.weight_packed"
     words, scale = _matrix(checkpoint, name, _WORDS), _present(checkpoint, f"{base}.weight_scale")
     shape = _part(checkpoint, f"{base}.weight_shape", (2,), _INTEGERS).tolist()
@@ -237,6 +242,8 @@ def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
     if bits == 4:
         is_symmetric = bool((zeros == 8).all())
         return Matrix(name, pairs=made, scale=scale, zero=None if is_symmetric else -zeros * scale.float())
+    if groups == 1 and bool((zeros == 128).all()):
+        return Matrix(name, scale=scale.float(), eights=(made ^ 128).view(torch.int8))
     made = made.unflatten(1, (groups, -1)) - zeros.unsqueeze(-1)
     return Matrix(name, (made * scale.float().unsqueeze(-1)).flatten(1))
 

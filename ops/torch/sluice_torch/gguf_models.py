@@ -99,6 +99,9 @@ class GgufModel(collections.abc.Mapping):
             raise ValueError(f"{self.path}: the model has experts {experts}, expected model.layers.N.mlp.experts, as transformers has them")
         return f"blk.{match[1]}"
 
+    def size(self) -> int:
+        return self.gguf.size()
+
     def has_memory(self, tensor: torch.Tensor) -> bool:
         return False  # layers have codes in another order
 

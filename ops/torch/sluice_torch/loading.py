@@ -142,6 +142,9 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
         return formats.Matrix(matrix.name, scale=scale, squares=made)
     if matrix.numbers is not None:
         return formats.Matrix(matrix.name, matrix.numbers[own] if dimension == 0 else matrix.numbers[:, own])
+    if matrix.eights is not None:
+        scale, eights = (matrix.scale[own], matrix.eights[own]) if dimension == 0 else (matrix.scale, matrix.eights[:, own])
+        return formats.Matrix(matrix.name, scale=scale, eights=eights)
     if dimension == 0:
         of_scales = (own,)
     elif matrix.scale.shape[1] == 1:
@@ -182,21 +185,22 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
 
 def _has_numbers(stored: Stored, matrix: formats.Matrix) -> bool:
     """Whether codes of the layer are made of its numbers."""
-    return matrix.numbers is not None or (matrix.squares is not None and not stored.has_squares)
+    is_other = matrix.squares is not None and not stored.has_squares or matrix.eights is not None and stored.element != "I8"
+    return matrix.numbers is not None or is_other
 
 
 def _is_other(stored: Stored, matrix: formats.Matrix) -> str:
     """Why a layer cannot have the codes of a matrix; empty: it can."""
     if _has_numbers(stored, matrix):
         return f"{matrix.name} has no codes of 4 bits, but another part of that weight has: expected the same of both"
-    if matrix.squares is not None:
+    if matrix.squares is not None or matrix.eights is not None:
         return ""
     group = 0 if matrix.scale.shape[1] == 1 and not stored.group else matrix.group
     if stored.bits != 4 or group != stored.group or matrix.scale_type != stored.scale:
         kind = "4-bit codes" if matrix.scale_type == "F32" else "4-bit floats"
         return (
             f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {stored.name}: "
-            f"they would be quantised twice"
+            "they would be quantised twice, which only sluice_torch.convert does, on request"
         )
     if not stored.has_zeros and matrix.zero is not None:
         return f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z"
@@ -209,6 +213,8 @@ def _as_they_are(stored: Stored, matrix: formats.Matrix) -> tuple[torch.Tensor, 
         raise ValueError(why)
     if matrix.squares is not None:
         return matrix.squares, matrix.scale
+    if matrix.eights is not None:
+        return matrix.eights, matrix.scale
     if not stored.has_zeros:
         return matrix.pairs, matrix.scale, *([] if matrix.factor is None else [matrix.factor])
     return matrix.pairs, matrix.scale, -8 * matrix.scale.float() if matrix.zero is None else matrix.zero

@@ -44,11 +44,18 @@ def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: b
     ValueError: a tensor that is missing, left over, damaged, or of another type or shape. What headers of files show is found
     before anything is changed. After any other error parameters that were on meta are there again.
     """
-    plan = _Plan(model, GgufModel(path) if is_gguf(path) else (path if isinstance(path, Checkpoint) else Checkpoint(path)).reopened())
+    plan = _Plan(model, opened(path))
     if strict and plan.loaded.left_over:
         raise ValueError(f"{plan.checkpoint.path} has {_some(plan.loaded.left_over)}, which the model does not have; strict=False leaves them")
     plan.run(progress)
     return plan.loaded
+
+
+def opened(path) -> Checkpoint | GgufModel:
+    """The tensors of a model's files."""
+    if is_gguf(path):
+        return GgufModel(path)
+    return (path if isinstance(path, Checkpoint) else Checkpoint(path)).reopened()
 
 
 class _Plan:

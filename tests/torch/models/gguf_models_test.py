@@ -9,7 +9,7 @@ import sluice_torch
 import torch
 import write_gguf
 from decoder import LanguageModel, Qwen3Block
-from sluice_torch import codes
+from sluice_torch import codes, convert
 
 HIDDEN, INTERMEDIATE, EXPERTS, LAYERS = 64, 96, 4, 2
 F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30
@@ -125,6 +125,20 @@ class GgufModelsTest(unittest.TestCase):
             self.assertTrue(torch.equal(decoded, plain_layer.down_weight))
         expected = model_of().model.layers[0].self_attn.q_proj.weight
         self.assertLess((numbers.model.layers[0].self_attn.q_proj.weight - expected).abs().max(), 0.03)
+
+    def test_a_file_is_converted(self):
+        original, target = model_of(), pathlib.Path(self.folder) / "made"
+        path = file_of(self.folder, original, Q8_0, Q4_0)
+        with self.assertRaisesRegex(ValueError, "quantised twice, which only sluice_torch.convert does, on request"):
+            convert.convert(path, target, "int8")
+        made = convert.convert(path, target, "int4:g32")
+        self.assertEqual((made.layers, made.bytes_before, made.error), (LAYERS, path.stat().st_size, None))
+        one, other = model_of(1).to("meta"), model_of(1).to("meta")
+        for model, source in ((one, path), (other, target)):
+            sluice_torch.replace_moe(model, encode="int4:g32")
+            sluice_torch.load_model(model, source)
+        for (name, found), expected in zip(other.state_dict().items(), one.state_dict().values()):
+            self.assertTrue(torch.equal(found, expected), name)
 
     def test_what_does_not_fit_is_refused(self):
         original = model_of()
