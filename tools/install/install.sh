@@ -43,7 +43,7 @@ trap 'rm -f "$filled" "$pending"' EXIT  # when it is interrupted, too
 put_filled() { sed "s/@MAJOR@/$major/g; s/@MINOR@/$minor/g" "$1" > "$filled"; put 644 "$filled" "$2"; }
 
 put 644 LICENSE share/doc/sluice/LICENSE
-for example in embed.c embed.cc; do put 644 "examples/$example" "share/doc/sluice/examples/$example"; done
+for example in embed.c embed.cc embed_ranks.c; do put 644 "examples/$example" "share/doc/sluice/examples/$example"; done
 put 644 "$header" include/sluice.h
 put 644 "${header}pp" include/sluice.hpp
 put 755 runtime/api/libsluice.so "lib/libsluice.so.$major.$minor"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# usage: install_test.sh INSTALL EXAMPLE_C EXAMPLE_CC   pkg-config and CMake find what is installed, and it runs
+# usage: install_test.sh INSTALL EXAMPLE_C EXAMPLE_CC EXAMPLE_RANKS_C   pkg-config and CMake find what is installed, and it runs
 set -euo pipefail
-install=$PWD/$1 example=$PWD/$2 example_cc=$PWD/$3
+install=$PWD/$1 example=$PWD/$2 example_cc=$PWD/$3 example_ranks=$PWD/$4
 folder=$(mktemp -d -p "${TEST_TMPDIR-}")
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAIL: $1"; exit 1; }
@@ -65,6 +65,14 @@ LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config layer.slp | tee found
 [ "$(grep -c 'of the largest value' found)" = 3 ] || fail "the example did not compare three outputs"
 if message=$(LD_LIBRARY_PATH=$prefix/lib ./by_pkg_config "$example" 2>&1); then fail "a file that is no program runs"; fi
 case $message in "embed: error: "*) ;; *) fail "no message for a file that is no program" ;; esac
+
+# Two processes that share the experts.
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror -pedantic "$example_ranks" $(pkg-config --cflags --libs sluice) -lm -o ranks_example
+LD_LIBRARY_PATH=$prefix/lib ./ranks_example ranks.slp | tee found
+[ "$(grep -c 'rank [01]: .* of the largest value' found)" = 2 ] || fail "two processes did not check their tokens"
+if message=$(LD_LIBRARY_PATH=$prefix/lib ./ranks_example "$example" 2>&1); then fail "ranks: a file that is no program runs"; fi
+case $message in "embed_ranks: error: rank "*) ;; *) fail "ranks: found '$message', expected an error" ;; esac
 
 # The C++ header, as the oldest standard that it promises takes it.
 # shellcheck disable=SC2046
