@@ -102,7 +102,9 @@ TORCH_LIBRARY(sluice, m) {
   const std::string amaxes = ", Tensor[]? amaxes_used=None, Tensor[]? amaxes=None)";
   const std::string placement = ", Tensor? placement=None" + amaxes;
   m.def(("moe" + arguments + ", Tensor?[] main_grads" + placement + " -> Tensor").c_str(), sluice::moe);
-  m.def(("submit_moe" + arguments + placement + " -> __torch__.torch.classes.sluice.Pending").c_str(),
+  m.def(("submit_moe" + arguments + ", Tensor?[] main_grads" + placement +
+         " -> (Tensor y, __torch__.torch.classes.sluice.Pending step)")
+            .c_str(),
         sluice::submitMoe);
   m.def(("submit_training" + arguments + ", Tensor? placement=None)" +
          " -> (__torch__.torch.classes.sluice.Pending forward, __torch__.torch.classes.sluice.Pending "

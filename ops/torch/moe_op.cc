@@ -24,12 +24,27 @@ struct ReadyForward {
   HeldSet held;
 };
 
-void runForward(Layer& layer, const ReadyForward& ready) {
-  const StepGuard guard(layer.device());
-  const Status ran = layer.state().run("forward", ready.step.named(layer.signature()), ready.held.set);
-  if (ran) return;
-  layer.state().savedSets().release(ready.held);
-  throwRuntime(ran.error().message);
+// Runs the step, or begins it and returns it.
+c10::intrusive_ptr<Pending> runForward(const c10::intrusive_ptr<Layer>& layer, const ReadyForward& ready,
+                                       bool submit) {
+  const ForwardStep& step = ready.step;
+  LayerState& state = layer->state();
+  const StepGuard guard(layer->device());
+  const auto fail = [&](const Error& error) {
+    state.savedSets().release(ready.held);
+    throwRuntime(error.message);
+  };
+  if (!submit) {
+    const Status ran = state.run("forward", step.named(layer->signature()), ready.held.set);
+    if (!ran) fail(ran.error());
+    return {};
+  }
+  auto pending = state.submit("forward", step.named(layer->signature()), ready.held.set);
+  if (!pending) fail(pending.error());
+  std::vector<at::Tensor> tensors = {step.y, step.x, step.expertIds, step.placement, step.expertWeights};
+  tensors.insert(tensors.end(), step.weights.begin(), step.weights.end());
+  tensors.insert(tensors.end(), step.amaxes.all().begin(), step.amaxes.all().end());
+  return c10::make_intrusive<Pending>(layer, state, std::move(tensors), std::move(*pending));
 }
 
 // Checks that the program has the gradients that a backward step needs; done in the forward pass, so that the
@@ -156,10 +171,12 @@ class BackwardStep {
 struct MoeFunction : torch::autograd::Function<MoeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
                             const at::Tensor& /*ids*/, const at::Tensor& expertWeights,
-                            at::TensorList weights, const MainGrads& mainGrads, const ReadyForward& ready) {
+                            at::TensorList weights, const MainGrads& mainGrads, const ReadyForward& ready,
+                            c10::intrusive_ptr<Pending>* submitted) {
     const LayerSignature& signature = layer->signature();
     const ForwardStep& step = ready.step;
-    runForward(*layer, ready);
+    c10::intrusive_ptr<Pending> pending = runForward(layer, ready, submitted != nullptr);
+    if (submitted != nullptr) *submitted = std::move(pending);
     variable_list saved(kFirstSavedWeight + weights.size());
     saved[kSavedToken] = makeToken(layer, layer->state(), {ready.held, step.x.size(0)});
     // saves only the tensors that backward reads, so that others may be changed in place meanwhile
@@ -180,7 +197,7 @@ struct MoeFunction : torch::autograd::Function<MoeFunction> {
     // autograd expects one per argument, including those that are not tensors
     variable_list grads(1);
     grads.insert(grads.end(), ofTensors.begin(), ofTensors.end());
-    grads.resize(grads.size() + 2);
+    grads.resize(grads.size() + 3);
     return grads;
   }
 };
@@ -200,12 +217,11 @@ ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& i
   return {std::move(step), valueOf(layer.state().savedSets().take())};
 }
 
-}  // namespace
-
-at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
-               const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
-               const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
-               const TensorsOrNone& amaxes) {
+// A forward step, and its backward if one is required. It is submitted if there is a place for it.
+at::Tensor forwardStep(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
+                       const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
+                       const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
+                       const TensorsOrNone& amaxes, c10::intrusive_ptr<Pending>* submitted) {
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
   bool asked = x.requires_grad() || expertWeights.requires_grad();
@@ -215,10 +231,33 @@ at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, cons
     return readyForward(*layer, x, ids, expertWeights, weights, mainGrads, placement, amaxesUsed, amaxes,
                         asked);
   });
-  if (asked) return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads, ready);
-  runForward(*layer, ready);
+  if (asked) return MoeFunction::apply(layer, x, ids, expertWeights, weights, mainGrads, ready, submitted);
+  c10::intrusive_ptr<Pending> pending = runForward(layer, ready, submitted != nullptr);
+  if (submitted != nullptr) *submitted = std::move(pending);
+  // no step reads what this one saves, and steps run in order: the next user of the set fills it after this
+  // step
   state.savedSets().release(ready.held);
   return ready.step.y;
+}
+
+}  // namespace
+
+at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
+               const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
+               const OptionalTensor& placement, const TensorsOrNone& amaxesUsed,
+               const TensorsOrNone& amaxes) {
+  return forwardStep(layer, x, ids, expertWeights, weights, mainGrads, placement, amaxesUsed, amaxes,
+                     nullptr);
+}
+
+std::tuple<at::Tensor, c10::intrusive_ptr<Pending>> submitMoe(
+    const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
+    const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
+    const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes) {
+  c10::intrusive_ptr<Pending> pending;
+  at::Tensor y =
+      forwardStep(layer, x, ids, expertWeights, weights, mainGrads, placement, amaxesUsed, amaxes, &pending);
+  return {std::move(y), std::move(pending)};
 }
 
 }  // namespace sluice

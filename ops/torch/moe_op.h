@@ -1,9 +1,10 @@
-// The op sluice::moe: a layer forward, with autograd where a gradient is required.
+// The ops sluice::moe and sluice::submit_moe: a layer forward, with autograd where a gradient is required.
 #pragma once
 
 #include <ATen/core/List.h>
 
 #include "ops/torch/layer.h"
+#include "ops/torch/pending.h"
 
 namespace sluice {
 
@@ -19,5 +20,11 @@ using MainGrads = c10::List<OptionalTensor>;
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& expertIds,
                const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
                const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes);
+
+// The same, but it returns at once: y has its numbers when the step has ended.
+std::tuple<at::Tensor, c10::intrusive_ptr<Pending>> submitMoe(
+    const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& expertIds,
+    const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
+    const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes);
 
 }  // namespace sluice

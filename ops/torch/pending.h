@@ -29,10 +29,4 @@ class Pending : public torch::CustomClassHolder {
   PendingStep pending_;  // destroyed first: it waits until nothing uses the other members
 };
 
-// The op sluice::submit_moe: like sluice::moe, but without gradients, and it returns at once.
-c10::intrusive_ptr<Pending> submitMoe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x,
-                                      const at::Tensor& expertIds, const at::Tensor& expertWeights,
-                                      at::TensorList weights, const OptionalTensor& placement,
-                                      const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes);
-
 }  // namespace sluice

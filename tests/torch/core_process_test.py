@@ -15,8 +15,9 @@ from core_layers import WEIGHTS, Tensors, alone, difference, job_name, layer, pr
 submit = torch.ops.sluice.submit_moe
 
 
+@torch.no_grad()
 def submitted(layer, tensors):
-    return submit(layer, tensors.x, tensors.ids, tensors.expert_weights, [tensors.gate_up, tensors.down])
+    return submit(layer, tensors.x, tensors.ids, tensors.expert_weights, [tensors.gate_up, tensors.down], [])[1]
 
 
 # --- Functions of children -----------------------------------------------------------------------------

@@ -249,7 +249,7 @@ class RefusedTest(unittest.TestCase):
         given = dict(x=self.tensors.x, ids=self.tensors.ids, expert_weights=self.tensors.expert_weights,
                      weights=[self.tensors.gate_up, self.tensors.down])
         given.update(changed)
-        for run in (lambda *a: moe(*a, []), lambda *a: torch.ops.sluice.submit_moe(*a).wait()):
+        for run in (lambda *a: moe(*a, []), lambda *a: torch.ops.sluice.submit_moe(*a, [])[1].wait()):
             with self.assertRaisesRegex(kind, message):
                 run(self.layer, *given.values())
         self.tensors.run(self.layer)  # goes on

@@ -39,6 +39,14 @@ def asks_for_huge_pages(tensor):
     raise AssertionError("the memory of the tensor is not mapped")
 
 
+def summed_grad(layer, batch):
+    """The gradient of down_weight, added to zeros in float32."""
+    other = copy.deepcopy(layer)
+    other.down_weight.main_grad = torch.zeros(layer.down_weight.shape)
+    batch.run(other).backward(batch.dy)
+    return other.down_weight.main_grad
+
+
 class ModuleTest(MoETest):
     @unittest.skipUnless(os.path.exists("/sys/kernel/mm/transparent_hugepage"), "this system has no huge pages")
     def test_large_weights_are_in_memory_that_may_have_huge_pages(self):
@@ -98,8 +106,55 @@ with torch.no_grad():
                 for step, y in zip(row, expected):
                     self.assertTrue(torch.equal(step.wait(), y))
                     self.assertTrue(step.done())
-        with self.assertRaisesRegex(RuntimeError, "submit_forward has no gradients"):
-            layers[0].submit_forward(batches[0].x, batches[0].ids, batches[0].expert_weights)
+
+    def test_steps_in_flight_have_gradients(self):
+        for dtype in (torch.bfloat16, torch.float32):
+            layers = [make(dtype, seed=1), make(dtype, seed=2, activation="geglu")]
+            batches = [Batch(50, 3, dtype), Batch(5, 4, dtype)]
+            work = [(layer, batch) for layer in layers for batch in batches]
+            expected = []
+            for layer, batch in work:
+                y = batch.run(layer)
+                expected.append((y, batch.grads(layer, y)))
+            for order in (range(4), reversed(range(4))):
+                steps = [layer.submit_forward(batch.x, batch.ids, batch.expert_weights) for layer, batch in work]
+                for n in order:
+                    layer, batch = work[n]
+                    with torch.no_grad():
+                        y = steps[n].wait()
+                    self.assertTrue(torch.equal(y, expected[n][0]))
+                    self.assertEqual(y.dtype, dtype)
+                    self.assertTrue(torch.equal(steps[n].wait(), y))
+                    self.assert_same(batch.grads(layer, y), expected[n][1])
+
+    def test_a_step_in_flight_adds_to_main_grad(self):
+        layer, batch = make(), Batch()
+        expected = batch.grads(layer)
+        layer.down_weight.main_grad = torch.ones(layer.down_weight.shape)
+        y = layer.submit_forward(batch.x, batch.ids, batch.expert_weights).wait()
+        y.backward(batch.dy)
+        self.assertIsNone(layer.down_weight.grad)
+        self.assertTrue(torch.equal(batch.x.grad, expected[0]))
+        self.assertTrue(torch.equal(layer.down_weight.main_grad, summed_grad(layer, batch) + 1))
+
+    def test_what_steps_in_flight_keep_is_freed(self):
+        layer, batch = make(), Batch()
+        batch.grads(layer)
+        for _ in range(1100):  # more than a layer can keep
+            step = layer.submit_forward(batch.x, batch.ids, batch.expert_weights)
+        step.wait()
+        step = layer.submit_forward(batch.x, batch.ids, batch.expert_weights)
+        step.wait()
+        with torch.no_grad():
+            layer.down_weight.add_(1)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            batch.grads(layer, step.wait())
+
+    def test_a_step_in_flight_with_scales_of_its_own_has_no_gradients(self):
+        layer, batch = make(encode="fp8e4m3"), Batch()
+        with self.assertRaisesRegex(RuntimeError, "submit_forward has no gradients with encode='fp8e4m3': call it under torch.no_grad"):
+            layer.submit_forward(batch.x, batch.ids, batch.expert_weights)
+        batch.grads(layer)
 
     def test_a_pickle_is_the_same_layer_in_another_process(self):
         adapters = sluice_torch.LoRAConfig(4, 6.0, ("gate", "down"))

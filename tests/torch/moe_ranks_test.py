@@ -100,7 +100,7 @@ def part_of_the_ranks(rank, size):
 
 
 def inference(rank, size):
-    """Steps in flight of two layers that share a workspace."""
+    """Steps in flight of two layers that share a workspace, without and with gradients."""
     layers = [make(dist.group.WORLD, 8), make(dist.group.WORLD, 8, activation="reglu")]
     x, ids, weights, _ = batch(rank, 30 + rank, 8, 1)
     with torch.no_grad():
@@ -108,6 +108,14 @@ def inference(rank, size):
         pending = [layer.submit_forward(x, ids, weights) for layer in layers]
         for step, y in zip(pending, plain):
             assert torch.equal(step.wait(), y)
+    x.requires_grad_()
+    leaves = [[x, layer.gate_up_weight, layer.down_weight] for layer in layers]
+    expected = [torch.autograd.grad(layer(x, ids, weights).float().sum(), own) for layer, own in zip(layers, leaves)]
+    for order in ((0, 1), (1, 0)):
+        pending = [layer.submit_forward(x, ids, weights) for layer in layers]
+        for n in order:
+            found = torch.autograd.grad(pending[n].wait().float().sum(), leaves[n])
+            assert all(map(torch.equal, found, expected[n])), (order, n)
 
 
 @contextlib.contextmanager

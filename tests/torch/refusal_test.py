@@ -200,12 +200,6 @@ def forwards(rank, refusing):
     check_refused(rank, refusing, "main_grad is strided", strided, good)
     check_step(rank, "main_grad is strided", layer, expected)
 
-    def with_gradients():
-        layer.submit_forward(batch.x, batch.ids, batch.weights)
-
-    check_refused(rank, refusing, "submitted with gradients", with_gradients, lambda: batch.submit(layer))
-    check_step(rank, "submitted with gradients", layer, expected)
-
     def own_reason():
         with layer.refusing():
             raise ValueError("the file has ended")

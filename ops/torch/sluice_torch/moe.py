@@ -323,21 +323,25 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
     def submit_forward(
         self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor
     ) -> PendingForward:
-        """Like forward(), without gradients: begins the step and returns at once. Steps run in order.
+        """Like forward(), but it begins the step and returns at once. Steps run in order, the backward of one included: it
+        begins when those that were submitted before have ended.
 
-        RuntimeError: gradients are enabled. Do not change the tensors before the step is done.
+        Do not change the tensors before the step is done. RuntimeError: a gradient is required, and the encodings have scales of
+        their own in each step.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
         shared = self._shared()  # loads torch.ops.sluice if this is the first step
         with shared.refusing():
-            if torch.is_grad_enabled():
-                raise RuntimeError("submit_forward has no gradients: call it under torch.no_grad()")
-            shape, _, operands, weights, _, needed, amaxes = self._arguments(self.shape, x, expert_ids, expert_weights)
+            shape, _, operands, weights, grads, needed, amaxes = self._arguments(self.shape, x, expert_ids, expert_weights)
+            if torch.is_grad_enabled() and shape.encodings.facts.has_scales and any(each.requires_grad for each in (*operands, *weights)):
+                raise RuntimeError(f"submit_forward has no gradients with {shape.encodings}: call it under torch.no_grad()")
         step = self._begin(shape, None, operands, False)
-        layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, False), shape)
-        pending = torch.ops.sluice.submit_moe(layer, *operands, weights + amaxes, self._placement(), step.used, step.found)
+        layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
+        grads += [None] * len(amaxes) if grads else []
+        tensors = (*operands, weights + amaxes, grads, self._placement(), step.used, step.found)
+        y, pending = torch.ops.sluice.submit_moe(layer, *tensors)
         self._count(operands[1])
-        return PendingForward(pending, x.shape, x.dtype)
+        return PendingForward(y, pending, x.shape, x.dtype)
 
     def order_pairs(self, expert_ids: torch.Tensor) -> pairs.Pairs:
         """The order in which a step with these ids sends its (token, k) pairs: `indices` into the flattened ids, by

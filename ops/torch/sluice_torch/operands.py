@@ -40,12 +40,15 @@ def operands_of(shape: LayerShape, x, expert_ids, expert_weights, device: torch.
 class PendingForward:
     """A submitted forward step; destroying it waits for the step."""
 
-    def __init__(self, pending, shape: torch.Size, dtype: torch.dtype):
-        self._pending, self._shape, self._dtype = pending, shape, dtype
+    def __init__(self, y: torch.Tensor, pending, shape: torch.Size, dtype: torch.dtype):
+        self._y, self._pending, self._shape, self._dtype = y, pending, shape, dtype
 
     def wait(self) -> torch.Tensor:
-        """Waits for y and returns it. RuntimeError: the step failed or was cancelled."""
-        return self._pending.wait().to(self._dtype).view(self._shape)
+        """Waits for y and returns it, with the gradients that were enabled when the step was submitted. RuntimeError: the step
+        failed or was cancelled."""
+        self._pending.wait()
+        with torch.set_grad_enabled(self._y.requires_grad or torch.is_grad_enabled()):
+            return self._y.to(self._dtype).view(self._shape)
 
     def done(self) -> bool:
         return self._pending.done()

@@ -100,9 +100,11 @@ def _submit(layer, tokens: int, x: bool, expert_weights: bool) -> PendingPrepara
                 )
             if trains and not any(each.requires_grad for each in (rows, scales, *weights)):
                 raise RuntimeError("prepare_backward without a required gradient: of x, expert_weights or a parameter")
-        run = torch.ops.sluice.submit_training if trains else torch.ops.sluice.submit_moe
-        made = run(layer._layer(shared, given, needed, weights, bool(grads)), *operands, weights, layer._placement())
-        steps += made if trains else [made]
+        program = layer._layer(shared, given, needed, weights, bool(grads))
+        if trains:
+            steps += torch.ops.sluice.submit_training(program, *operands, weights, layer._placement())
+        else:
+            steps.append(torch.ops.sluice.submit_moe(program, *operands, weights, grads, layer._placement())[1])
     return PendingPreparation(steps)
 
 
