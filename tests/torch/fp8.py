@@ -1,7 +1,7 @@
 """Layers whose products round to FP8 with a scale per tensor, in plain PyTorch in float64: tests compare layers of Sluice
 with them.
 
-The quantiser and the rules of delayed scaling follow docs/PRECISION.md, and share no code with Sluice's.
+The quantiser follows docs/PRECISION.md and the rules of delayed scaling docs/ENCODINGS.md; they share no code with Sluice's.
 """
 
 import dataclasses
@@ -109,7 +109,7 @@ class Rounding:
 
 
 class Rule:
-    """Delayed scaling of one tensor, as docs/PRECISION.md says it."""
+    """Delayed scaling of one tensor, as docs/ENCODINGS.md says it."""
 
     def __init__(self, length=1024, algorithm="max", margin=0, interval=1):
         self.length, self.algorithm, self.margin, self.interval = length, algorithm, margin, interval

@@ -1,7 +1,7 @@
 """Matrices of checkpoints in the formats that people have: plain numbers, FP8, FP4 in blocks, and codes of 8 and 4 bits.
 
 Names are those of the tools that write them; `base` is the name of a linear layer, without the last part. All matrices
-are [out, in]. docs/PYTORCH.md, *Checkpoints*, lists the formats.
+are [out, in]. docs/MODELS.md, *Checkpoints*, lists the formats.
 """
 
 import dataclasses

@@ -27,7 +27,7 @@ def load_experts(
     """Sets the weights of a layer's experts, on this rank and its shard of them, from a checkpoint.
 
     path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
-              a format has in its place (docs/PYTORCH.md, *Checkpoints*), for the `names` of gate, up and down
+              a format has in its place (docs/MODELS.md, *Checkpoints*), for the `names` of gate, up and down
               ("gate_proj", "up_proj", "down_proj", or "w1", "w3", "w2"); without a gate, of the last two. Or all experts are in
               `prefix`.gate_up_proj and .down_proj, [experts, out, in] or both [experts, in, out]. Or a GGUF file, which has
               them in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").

@@ -1,4 +1,4 @@
-"""Attributes of parameters by which Megatron-style code knows how many ranks have the same numbers (docs/PYTORCH.md)."""
+"""Attributes of parameters by which Megatron-style code knows how many ranks have the same numbers (docs/RANKS_IN_PYTORCH.md)."""
 
 from . import sharding
 
