@@ -274,7 +274,7 @@ class CodesTest(unittest.TestCase):
             self.assertTrue(torch.equal(layer(x, ids, given), plain(x, ids, given)))
 
     def test_codes_cost_what_the_documentation_says(self):
-        """Checks the errors of a layer on Gaussian data: docs/PRECISION.md, *What it costs*."""
+        """Checks the errors of a layer on Gaussian data: docs/ENCODING_COSTS.md, *Weights of 8 or 4 bits*."""
         x, ids, given, _ = batch(200)
         with torch.no_grad():
             expected = eager(x.float(), ids, given, *all_weights())

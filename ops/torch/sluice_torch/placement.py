@@ -2,7 +2,7 @@
 
 Such a layer has num_experts + spare places, which are dealt over the ranks as experts of other layers are. Its
 `placement` says which expert each place has, and its parameters are those of this rank's places. Rows of an expert are
-dealt evenly to its places (docs/SCHEDULE.md, "Experts with several places"); copies of an expert have equal weights,
+dealt evenly to its places (docs/SHARING.md, "Experts with several places"); copies of an expert have equal weights,
 because each gets the sum of all their gradients.
 """
 
