@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checks what the compiler does not: file length, who includes whom, words of unfinished work, comments that are no sentences, format.
+"""Checks what the compiler does not: file length, who includes whom, words of unfinished work, comments, links of pages, format.
 
 Prints each finding as path:line: message, then "N passed, N failed": one test per rule.
 """
@@ -41,6 +41,10 @@ NOT_WRITES = {"requires_grad_", "add_", "mul_", "zero_"}  # of gradients and cou
 VIEWS = {"detach", "view", "view_as", "reshape", "narrow", "split", "chunk", "flatten", "unflatten", "squeeze", "unsqueeze"}
 TENSORS_OF_LAYERS = re.compile(r"target|parameter|param|weight|.*_(weight|bias|scales?|zeros?|lora_[ab])")
 NO_SENTENCE = re.compile(r'(//|#|"""|/\*) ?Of\b')
+CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.M | re.S)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING, BOLD = re.compile(r"^#+ (.+)$", re.M), re.compile(r"\*\*(.+?)\*\*")
+PAGE = re.compile(r"\b((?:docs|graphs)/\w+\.md)\b(?:`?, [*\"](?=[A-Z])([^*\"]+)[*\"])?")
 LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -159,6 +163,28 @@ def misfit():
         yield f"docs/ADDING_AN_OP.md: {run.stderr.strip()}"
 
 
+def broken_links(pages, sources):
+    """Relative links of pages to no file or heading, and sources that name a page, or a section of it in *...*, that is not there."""
+    for path in pages:
+        for link in LINK.findall(CODE.sub("", "\n".join(read(path)))):
+            target, _, section = link.partition("#")
+            file = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
+            if "://" not in link and not (os.path.exists(file) and (not section or section in sections(file, HEADING))):
+                yield f"{path}: link to {link}, which is no file or heading"
+    for path in sources:
+        for file, section in PAGE.findall(re.sub(r"\n(//|#)? *", " ", "\n".join(read(path)))):
+            if not os.path.exists(file) or section and anchor(section) not in sections(file, HEADING) + sections(file, BOLD):
+                yield f"{path}: {file}{section and f', *{section}*,'} is no page or section"
+
+
+def sections(page, pattern):
+    return [anchor(title) for title in pattern.findall("\n".join(read(page)))]
+
+
+def anchor(title):
+    return re.sub(r"[^\w -]", "", title.lower().strip()).replace(" ", "-")
+
+
 def unformatted(sources):
     def check(files):
         run = subprocess.run(["clang-format-19", "--dry-run", "--Werror", *files], stderr=subprocess.PIPE, text=True)
@@ -185,6 +211,7 @@ def main():
         stray_writes(tracked("ops/torch/*.py")),
         without_target(tracked("tests/*_test.cc", "tests/*_test.py")),
         misfit(),
+        broken_links(tracked("*.md"), everything + tracked("*.md")),
         unformatted(code),
     ]
     passed = failed = 0
