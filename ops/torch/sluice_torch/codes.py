@@ -1,5 +1,7 @@
 """Weights of 8 or 4 bits: codes, and a scale for each output channel, group of it or square (docs/PRECISION.md)."""
 
+import math
+
 import torch
 
 from . import sharding
@@ -11,6 +13,8 @@ from .writes import write
 _LEAST = 2.0**-119
 # Numbers along the sum of a product that share a scale of codes of 4 bits; 0: all.
 GROUPS = (0, 32, 64, 128)
+# Numbers that are quantised at a time.
+_AT_ONCE = 1 << 18
 # What codes of 4 bits without zeros count from.
 _HALF = 8
 
@@ -29,10 +33,21 @@ def quantize(weight: torch.Tensor, bits: int = 8, group: int = 0, zeros: bool = 
     """
     if bits not in (8, 4) or group not in GROUPS or (bits == 8 and (group or zeros)):
         raise ValueError(f"bits={bits}, group={group}, zeros={zeros}: expected 8 bits, or 4 with one of the groups {GROUPS}")
-    weight = weight.float()
     length = weight.shape[-1]
     if bits == 4 and length % (group or 2):
         raise ValueError(f"a weight with {length} columns, expected a multiple of {group or 2}")
+    return _by_rows(lambda rows: _quantize(rows, bits, group, zeros), weight)
+
+
+def _by_rows(function, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The results for all rows of a weight, of a function of some of them: each makes several tensors of float32 meanwhile."""
+    some = max(1, _AT_ONCE // max(1, math.prod((*weight.shape[:-2], weight.shape[-1]))))
+    made = [function(rows) for rows in weight.split(some, -2)]
+    return tuple(torch.cat(parts, -2) for parts in zip(*made))
+
+
+def _quantize(weight: torch.Tensor, bits: int, group: int, zeros: bool) -> tuple[torch.Tensor, ...]:
+    weight, length = weight.float(), weight.shape[-1]
     if not torch.isfinite(weight).all():
         raise ValueError("a weight with NaN or infinity has no codes")
     blocks = weight.unflatten(-1, (-1, group)) if group else weight.unsqueeze(-2)
@@ -148,6 +163,10 @@ def quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     ValueError: a weight with NaN or infinity; rows of other lengths than multiples of 32.
     """
+    return _by_rows(_quantize_mxfp4, weight)
+
+
+def _quantize_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     blocks = _in_blocks(weight, BLOCK)
     amax = blocks.abs().amax(-1)
     # frexp() gives fractions from 0.5 on, and the largest number, 6, has the exponent 2
