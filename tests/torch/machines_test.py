@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 
 def steps(rank, size):
+    assert moe.make(dist.group.WORLD, 8).spans_machines
     moe.steps(rank, size)
     moe.inference(rank, size)
 

@@ -132,6 +132,7 @@ def several_machines(rank, size):
         return
     with on_machine(rank % 2):
         layer = make(dist.new_group(), 8)
+        assert layer.spans_machines
         for seed, counts in enumerate(([37, 20, 9], [0, 64, 1])):
             check_step(layer, rank, counts[:size], 8, seed)
         x, ids, weights, _ = batch(rank, 5, 8, 1)

@@ -15,9 +15,10 @@ from .described_calls import described_step
 from .encodings import BF16, encodings_of, refuse_unknown
 from .main_grad import AddedToMainGrad, AddToMainGrad, main_grad_of
 from .marks import Marked
-from .operands import DTYPES, PendingForward, operands_of
+from .operands import DTYPES, operands_of
 from .preparing import Preparable
 from .reporting import Reports
+from .submitting import Submits
 from .tensors import empty_weight
 from .writes import write
 
@@ -25,7 +26,7 @@ from .writes import write
 PLACEMENT = "placement"
 
 
-class MoE(Preparable, Reports, Marked, torch.nn.Module):
+class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.
@@ -318,30 +319,6 @@ class MoE(Preparable, Reports, Marked, torch.nn.Module):
             weights, grads = self._over_copies(weights, grads)
         needed, amaxes = self._needed(operands, weights), self._weight_amaxes(shape, weights)
         return shape, fp8_group, operands, weights, grads, needed, amaxes
-
-    @recording.outside_graphs
-    def submit_forward(
-        self, x: torch.Tensor, expert_ids: torch.Tensor, expert_weights: torch.Tensor
-    ) -> PendingForward:
-        """Like forward(), but it begins the step and returns at once. Steps run in order, the backward of one included: it
-        begins when those that were submitted before have ended.
-
-        Do not change the tensors before the step is done. RuntimeError: a gradient is required, and the encodings have scales of
-        their own in each step.
-        """
-        recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
-        shared = self._shared()  # loads torch.ops.sluice if this is the first step
-        with shared.refusing():
-            shape, _, operands, weights, grads, needed, amaxes = self._arguments(self.shape, x, expert_ids, expert_weights)
-            if torch.is_grad_enabled() and shape.encodings.facts.has_scales and any(each.requires_grad for each in (*operands, *weights)):
-                raise RuntimeError(f"submit_forward has no gradients with {shape.encodings}: call it under torch.no_grad()")
-        step = self._begin(shape, None, operands, False)
-        layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
-        grads += [None] * len(amaxes) if grads else []
-        tensors = (*operands, weights + amaxes, grads, self._placement(), step.used, step.found)
-        y, pending = torch.ops.sluice.submit_moe(layer, *tensors)
-        self._count(operands[1])
-        return PendingForward(y, pending, x.shape, x.dtype)
 
     def order_pairs(self, expert_ids: torch.Tensor) -> pairs.Pairs:
         """The order in which a step with these ids sends its (token, k) pairs: `indices` into the flattened ids, by

@@ -1,4 +1,4 @@
-"""The tensors that a step of MoE gets from its caller, and the result of one that was submitted."""
+"""The tensors that a step of MoE gets from its caller."""
 
 import torch
 
@@ -35,25 +35,3 @@ def operands_of(shape: LayerShape, x, expert_ids, expert_weights, device: torch.
         as_stored(expert_ids.reshape(tokens, top_k)),
         as_stored(expert_weights.reshape(tokens, top_k).to(torch.float32)),
     )
-
-
-class PendingForward:
-    """A submitted forward step; destroying it waits for the step."""
-
-    def __init__(self, y: torch.Tensor, pending, shape: torch.Size, dtype: torch.dtype):
-        self._y, self._pending, self._shape, self._dtype = y, pending, shape, dtype
-
-    def wait(self) -> torch.Tensor:
-        """Waits for y and returns it, with the gradients that were enabled when the step was submitted. RuntimeError: the step
-        failed or was cancelled."""
-        self._pending.wait()
-        with torch.set_grad_enabled(self._y.requires_grad or torch.is_grad_enabled()):
-            return self._y.to(self._dtype).view(self._shape)
-
-    def done(self) -> bool:
-        return self._pending.done()
-
-    def cancel(self):
-        """Cancels the step. If it has not begun, it never begins. A running step is aborted at all ranks, which then
-        cannot continue."""
-        self._pending.cancel()

@@ -217,7 +217,7 @@ class Shared:
                 raise
             failure = str(error)  # raised at all ranks, because the others would wait for this one
         self.threads, self.timeout = threads, timeout
-        self.ranks = _join(group, failure, threads, timeout, device)
+        self.ranks, self.spans_machines = _join(group, failure, threads, timeout, device)
         self.key, self.group = key, group
         self._held: "weakref.WeakValueDictionary[tuple, Held]" = weakref.WeakValueDictionary()
         self.buffer = Buffer()
@@ -385,13 +385,13 @@ def _machine() -> str:
 
 
 def _join(group: Group, failure: str | None, threads: int, timeout: float, device: str):
-    """The torch.classes.sluice.Ranks of this process: by the memory of one machine or, if there are several, by UCX between
-    them. Collective. RuntimeError, at all ranks, if one cannot join; `failure` is why this one cannot."""
+    """The torch.classes.sluice.Ranks of this process, and whether they are on several machines: by the memory of one machine or by UCX
+    between them. Collective. RuntimeError, at all ranks, if one cannot join; `failure` is why this one cannot."""
     if group.size == 1:
-        return torch.classes.sluice.Ranks("", 0, 1, threads, timeout, device)
+        return torch.classes.sluice.Ranks("", 0, 1, threads, timeout, device), False
     machines, job = _agree_on_job(group, failure)
     if len(set(machines)) == 1:
-        return torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout, device)
+        return torch.classes.sluice.Ranks(job, group.rank, group.size, threads, timeout, device), False
     network, failure = _outcome(_network)
     said = group.gather_objects((None if network is None else network.address(), failure), "connect ranks")
     without = [rank for rank, (address, _) in enumerate(said) if address is None]
@@ -405,7 +405,7 @@ def _join(group: Group, failure: str | None, threads: int, timeout: float, devic
     addresses = [address for address, _ in said]
     ranks, failure = _outcome(lambda: network.join(job, group.rank, addresses, machines, threads, timeout))
     raise_any(group, group.gather_objects(failure, "connect ranks"))  # before this network ends, which other ranks may be connecting to
-    return ranks
+    return ranks, True
 
 
 def _network():

@@ -1,6 +1,7 @@
 """The modules that replace MoE blocks, or their stacked experts, in a model."""
 
 import contextlib
+import functools
 
 import torch
 
@@ -34,6 +35,13 @@ def _before_step(layer: torch.nn.Module):
     return layer.refusing() if shared else contextlib.nullcontext()
 
 
+def _rows_travel(layer: torch.nn.Module) -> bool:
+    """Whether a step of the layer waits for rows of other machines, and can be submitted with gradients."""
+    if not isinstance(layer, MoE) or layer.shape.ranks == 1 or not layer.spans_machines:
+        return False
+    return not layer.step_encodings.facts.has_scales
+
+
 class ReplacedBlock(_Stand):
     """A block whose list of experts is a layer of Sluice; everything else belongs to the original block."""
 
@@ -54,8 +62,13 @@ class ReplacedBlock(_Stand):
         with _before_step(experts):
             ids, weights, logits = self.routing.route(router, hidden_states)
             rows = hidden_states.reshape(-1, hidden_states.shape[-1])
-        y = experts(rows, ids, weights).view(hidden_states.shape)
-        y = self.routing.around(lambda name: getattr(self, name), hidden_states, y)
+        run_beside = functools.partial(self.routing.beside, functools.partial(getattr, self), hidden_states)
+        if self.routing.shared and _rows_travel(experts):
+            step = experts.submit_forward(rows, ids, weights)
+            beside, y = run_beside(), step.wait()
+        else:
+            y, beside = experts(rows, ids, weights), run_beside()
+        y = self.routing.around(y.view(hidden_states.shape), beside)
         return (y, logits) if self.routing.returns_logits else y
 
 

@@ -43,13 +43,17 @@ class Routing:
             weights = weights / weights.sum(-1, keepdim=True)
         return ids, weights, logits if self.flat_logits else logits.view(*x.shape[:-1], -1)
 
-    def around(self, children, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The block's result, from the sum y of its experts; `children` has its parts by name."""
-        y = y * self.factor if self.factor != 1 else y
+    def beside(self, children, x: torch.Tensor) -> torch.Tensor | None:
+        """What is added for every token of x; `children` has the block's parts by name."""
         if not self.shared:
-            return y
+            return None
         added = children(self.shared)(x)
-        return y + (torch.sigmoid(children(self.shared_gate)(x)) * added if self.shared_gate else added)
+        return torch.sigmoid(children(self.shared_gate)(x)) * added if self.shared_gate else added
+
+    def around(self, y: torch.Tensor, beside: torch.Tensor | None) -> torch.Tensor:
+        """The block's result, from the sum y of its experts and what is beside it."""
+        y = y * self.factor if self.factor != 1 else y
+        return y if beside is None else y + beside
 
 
 def split_result(result) -> tuple[torch.Tensor, torch.Tensor]:

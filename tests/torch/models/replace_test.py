@@ -2,6 +2,7 @@
 
 import copy
 import unittest
+import unittest.mock
 import warnings
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from decoder import Decoder, loss_of
 from models import layouts
 from models.eager_moe import EagerMoE
+from sluice_torch import MoE, replaced
 from sluice_torch.lora import LoRAConfig
 from sluice_torch.replace import replace_moe
 from sluice_torch.structure import Unsupported
@@ -114,6 +116,27 @@ class ReplaceTest(unittest.TestCase):
                     torch.testing.assert_close(new.experts.down_weight.grad[number], expert.down_proj.weight.grad)
                     gate_up = torch.cat([expert.gate_proj.weight.grad, expert.up_proj.weight.grad])
                     torch.testing.assert_close(new.experts.gate_up_weight.grad[number], gate_up)
+
+    def test_a_shared_expert_that_runs_beside_the_step_changes_no_bit(self):
+        """As between machines: there the step is submitted first (replaced._rows_travel)."""
+        for kind in ("qwen2", "deepseek"):
+            torch.manual_seed(1)
+            model = nn.Sequential(layouts.LAYOUTS[kind]())
+            replace_moe(model, threads=1)
+            found, submitted = [], []
+            submit = MoE.submit_forward
+            for travel in (False, True):
+                x = torch.randn(3, 20, 64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+                with unittest.mock.patch.object(replaced, "_rows_travel", lambda layer, travel=travel: travel), unittest.mock.patch.object(
+                    MoE, "submit_forward", lambda *arguments: submitted.append(1) or submit(*arguments)
+                ):
+                    y = result_of(model(x))
+                y.sum().backward()
+                found.append([y, x.grad, *(each.grad for each in model.parameters())])
+                model.zero_grad(set_to_none=True)
+            self.assertEqual(len(submitted), 1)
+            for number, (first, second) in enumerate(zip(*found)):
+                self.assertTrue(torch.equal(first, second), (kind, number))
 
     def test_weights_are_moved_and_stacked_ones_are_not_even_copied(self):
         for name, block in layouts.LAYOUTS.items():
