@@ -21,18 +21,21 @@ ANARCHISM = "/usr/share/doc/anarchism/markdown"
 RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_experts", "num_experts_per_tok", "moe_intermediate_size")
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW keeps of each parameter
-COLUMNS = ("step", "seconds", "loss", "bytes per second", "share of the peak", "largest load over mean", "balancing loss", "held-out bits per byte")
+COLUMNS = ("step", "seconds", "loss", "bytes per second", "share of the peak", "largest load over mean", "balancing loss", "held-out bits")
 safetensors._NAMES.update({torch.int32: "I32", torch.int64: "I64"})
 
 
 def run(main):
-    """Calls main(); an error in its input becomes one line and status 1."""
+    """Calls main() at each rank; an error in its input becomes one line and status 1."""
     try:
+        if RANKS > 1:
+            dist.init_process_group("gloo")
         main()
     except (ValueError, OSError, EOFError) as error:
         sys.exit(f"{os.path.basename(sys.argv[0])}: error: {' '.join(str(error).split())}")
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def say(text: str):
@@ -55,9 +58,6 @@ def average_gradients(model):
         if id(parameter) not in shared:
             dist.all_reduce(parameter.grad)
         parameter.grad.div_(RANKS)
-
-
-# --- Texts ------------------------------------------------------------------------------------------------------------------
 
 
 def split_text(path, length: int, count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,9 +94,6 @@ def bits_per_byte(predicted: torch.Tensor, windows: torch.Tensor) -> float:
     return -predicted.gather(-1, windows[:, 1:, None]).mean().item() / math.log(2)
 
 
-# --- Models in folders ------------------------------------------------------------------------------------------------------
-
-
 def make_config(args) -> dict:
     """The config.json of a model with the sizes of the command line."""
     config = dict(zip(SIZES, (args.layers, args.hidden, args.heads, args.num_experts, args.top_k, args.intermediate)))
@@ -110,9 +107,9 @@ def check_config(config: dict, of: str) -> dict:
     for name in (*SIZES, "max_position_embeddings"):
         if not isinstance(config.get(name), int) or config[name] < 1:
             raise ValueError(f"{name} of {of} is {config.get(name)!r}, expected a positive whole number")
-    for name, good in (("hidden_size", config["hidden_size"] % (2 * config["num_attention_heads"]) == 0), ("num_experts", config["num_experts"] >= config["num_experts_per_tok"])):
-        if not good:
-            raise ValueError(f"{name} of {of} is {config[name]}, expected a multiple of twice the heads, and experts for each token")
+    hidden, heads, experts, top_k = (config[name] for name in SIZES[1:5])
+    if hidden % (2 * heads) or experts < top_k:
+        raise ValueError(f"{of}: hidden {hidden}, heads {heads}, experts {experts}, top k {top_k}: expected even parts, and k experts")
     return config
 
 
@@ -163,10 +160,9 @@ def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=
 
 
 def write_model(folder, tensors: dict, config: dict):
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    safetensors.write(folder / "model.safetensors", tensors)
-    with safetensors.replacing(folder / "config.json") as file:
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    safetensors.write(f"{folder}/model.safetensors", tensors)
+    with safetensors.replacing(f"{folder}/config.json") as file:
         file.write(json.dumps(config, indent=2).encode() + b"\n")
 
 
@@ -176,9 +172,6 @@ def size_of(model, active: bool = False) -> int:
     block, own = model.model.layers[0].mlp, sum(size for name, size in sizes.items() if ".experts." in name)
     rest = sum(sizes.values()) - own - active * sizes["model.embed_tokens.weight"]
     return rest + (own * block.top_k // block.gate.out_features if active else own)
-
-
-# --- Training states --------------------------------------------------------------------------------------------------------
 
 
 def save_training(folder, model, optimizer, config: dict, rows: list):
@@ -196,8 +189,8 @@ def save_training(folder, model, optimizer, config: dict, rows: list):
         with safetensors.replacing(folder / "log.csv") as file:
             file.write("".join(",".join(map(str, row)) + "\n" for row in [COLUMNS, *rows]).encode())
         safetensors.write(folder / "training" / "state.safetensors", whole)
-        drawn = {name: [row for row in rows if not math.isnan(row[at])] for at, name in enumerate(COLUMNS) if at > 1}
-        draw(folder / "training.png", {name: ([row[0] for row in own], [row[COLUMNS.index(name)] for row in own]) for name, own in drawn.items()})
+        points = [[(row[0], row[at]) for row in rows if not math.isnan(row[at])] for at in range(len(COLUMNS))]
+        draw(folder / "training.png", {name: tuple(zip(*own)) for name, own in list(zip(COLUMNS, points))[2:]})
 
 
 def load_training(folder, model, optimizer, config: dict) -> list:
@@ -221,9 +214,6 @@ def load_training(folder, model, optimizer, config: dict) -> list:
     return rows
 
 
-# --- Decoding ---------------------------------------------------------------------------------------------------------------
-
-
 @torch.no_grad()
 def generate(model, prompts: list[torch.Tensor], count: int, choose=lambda logits: logits.argmax(-1)):
     """Yields `count` times the next token of each prompt, [B]. Keys and values are kept; shorter prompts are padded on the right,
@@ -238,9 +228,6 @@ def generate(model, prompts: list[torch.Tensor], count: int, choose=lambda logit
         yield chosen
         if number + 1 < count:
             logits = model(chosen[:, None], (lengths + number)[:, None], cache)[:, 0]
-
-
-# --- Measurements -----------------------------------------------------------------------------------------------------------
 
 
 def best_time(work, repetitions: int = 5) -> float:
@@ -285,8 +272,8 @@ def draw(path, curves: dict[str, tuple[list, list]]):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, places = pyplot.subplots(1, len(curves), figsize=(3.4 * len(curves), 3.2), squeeze=False)
-    for place, (name, (x, y)) in zip(places[0], curves.items()):
+    figure, places = pyplot.subplots(2, -(-len(curves) // 2), figsize=(11, 6), squeeze=False)
+    for place, (name, (x, y)) in zip(places.flatten(), curves.items()):
         place.plot(x, y, ".-" if len(x) < 40 else "-", linewidth=0.9)
         place.set_title(name, fontsize=9)
         place.tick_params(labelsize=7, axis="x", rotation=60 if isinstance(x[0], str) else 0)

@@ -27,12 +27,6 @@ class Adapted(nn.Module):
         return self.base(x) + 2 * (x @ self.a.t()) @ self.b.t()
 
 
-def adapt(model, rank: int):
-    for expert in (each for layer in model.model.layers for each in layer.mlp.experts):
-        for name in ("gate_proj", "up_proj", "down_proj"):
-            setattr(expert, name, Adapted(getattr(expert, name), rank))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="folder that quantise.py has written")
@@ -47,13 +41,13 @@ def main():
     text, windows = common.split_text(args.text, length)
     lora = sluice_torch.LoRAConfig(args.rank, 2 * args.rank)
     model = common.load_model(args.model, args.experts, lora=lora if args.experts == "sluice" else None)
-    if args.experts == "eager":
-        adapt(model, args.rank)
+    for expert in (each for layer in model.model.layers for each in layer.mlp.experts) if args.experts == "eager" else ():
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            setattr(expert, name, Adapted(getattr(expert, name), args.rank))
     trained = [each for each in model.parameters() if each.requires_grad]
     size, bits = common.size_of(model), common.bits_per_byte(common.predict(model, windows), windows)
     say(f"{size / 1e6:.1f} MB of parameters in {args.experts} {trained[0].dtype}; before: {bits:.3f} held-out bits per byte")
-    optimizer, seconds = torch.optim.AdamW(trained, lr=2e-3, weight_decay=0.0), []
-    before = common.memory(forget_peak=True)
+    optimizer, seconds, before = torch.optim.AdamW(trained, lr=2e-3, weight_decay=0.0), [], common.memory(forget_peak=True)
     for step in tqdm(range(args.steps), desc="adapters", unit="step"):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
@@ -62,7 +56,8 @@ def main():
         optimizer.step()
         seconds.append(time.perf_counter() - begin)
     peak, bits = common.memory() - before, common.bits_per_byte(common.predict(model, windows), windows)
-    say(f"after {args.steps} steps: {bits:.3f} held-out bits per byte; {1e3 * sorted(seconds)[len(seconds) // 2]:.0f} ms per step (median), {peak / 1e6:.0f} MB more than the model")
+    say(f"after {args.steps} steps: {bits:.3f} held-out bits per byte; {1e3 * sorted(seconds)[len(seconds) // 2]:.0f} ms per step (median), "
+        f"{peak / 1e6:.0f} MB more than the model")
     if args.experts == "eager":
         return say("measured eager experts; nothing is written")
     sluice_torch.save_adapters(out / "adapter", common.experts_of(model), base_model=str(args.model), task_type="CAUSAL_LM")

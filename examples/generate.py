@@ -11,14 +11,6 @@ from common import say
 from tqdm import tqdm
 
 
-def sampler(temperature: float, seed: int):
-    """Chooses the likeliest byte, or one by its probability."""
-    generator = torch.Generator().manual_seed(seed)
-    if temperature <= 0:
-        return lambda logits: logits.argmax(-1)
-    return lambda logits: torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="folder that train_lm.py, quantise.py or finetune_lora.py has written")
@@ -33,10 +25,12 @@ def main():
         raise ValueError(f"--prompt is {args.prompt!r} and --tokens {args.tokens}, expected at least 1 byte and 2 tokens")
     model = common.load_model(args.model, args.experts, args.encode)
     prompt, decode = torch.tensor(list(args.prompt.encode())), codecs.getincrementaldecoder("utf-8")("replace").decode
+    generator, greedy = torch.Generator().manual_seed(args.seed), args.temperature <= 0
+    sample = lambda logits: torch.multinomial((logits / args.temperature).softmax(-1), 1, generator=generator)[:, 0]  # noqa: E731
     list(common.generate(model, [prompt], 3))  # compiles and packs
     print(args.prompt, end="", flush=True)
     times, bar = [time.perf_counter()], tqdm(total=args.tokens, disable=sys.stdout.isatty(), unit="byte")
-    for token in common.generate(model, [prompt], args.tokens, sampler(args.temperature, args.seed)):
+    for token in common.generate(model, [prompt], args.tokens, *([] if greedy else [sample])):
         times.append(time.perf_counter())
         print(decode(bytes(token.tolist())), end="", flush=True)
         bar.update()

@@ -10,16 +10,15 @@ from common import say
 
 ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g32z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
 SCHEME = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
-COLUMNS = ("size of the experts, MB", "held-out bits per byte", "KL against bf16, bits per byte", "bytes per second, 64 sequences", "bytes per second, decoding")
+COLUMNS = ("experts, MB", "held-out bits per byte", "KL against bf16, bits", "bytes per second", "bytes per second, decoding")
 
 
 def measure(folder, encode: str, windows, expected) -> tuple[list, torch.Tensor]:
     """The numbers of COLUMNS, and the log-probabilities of the windows, of which `expected` has those of bf16."""
     model, found = common.load_model(folder, encode=encode), []
     model(windows[:8, :-1])  # compiles and packs
-    seconds = common.best_time(lambda: found.append(common.predict(model, windows, encode)), 1)
-    prompt = [windows[0][: max(1, windows.shape[1] // 4)]]
-    decoding = common.best_time(lambda: list(common.generate(model, prompt, 33)), 2)
+    seconds = common.best_time(lambda: found.append(common.predict(model, windows, encode)), 2)
+    decoding = common.best_time(lambda: list(common.generate(model, [windows[0][:8]], 33)), 3)
     expected = found[0] if expected is None else expected
     divergence = (expected.exp() * (expected - found[0])).sum(-1).mean().item() / math.log(2)
     size = sum(each.numel() * each.element_size() for layer in common.experts_of(model).values() for each in layer.parameters())
@@ -51,7 +50,7 @@ def main():
     args = parser.parse_args()
     out, table, expected = pathlib.Path(args.out or args.model.rstrip("/") + "-int4"), {}, None
     _, windows = common.split_text(args.text, common.read_config(args.model)["max_position_embeddings"])
-    say(f"{'encoding':16}" + "".join(f"{name.split(',')[0]:>24}" for name in COLUMNS))
+    say(f"{'encoding':16}" + "".join(f"{name:>27}" for name in COLUMNS))
     for encode in ENCODINGS:
         try:
             table[encode], expected = measure(args.model, encode, windows, expected)
@@ -60,7 +59,7 @@ def main():
                 raise
             say(f"{encode:16} does not fit: {error}")
             continue
-        say(f"{encode:16}" + "".join(f"{number:24.4f}" if number < 100 else f"{number:24.0f}" for number in table[encode]))
+        say(f"{encode:16}" + "".join(f"{number:27.5g}" for number in table[encode]))
     write_int4(args.model, out)
     common.draw(out / "quantise.png", {name: (list(table), [row[at] for row in table.values()]) for at, name in enumerate(COLUMNS)})
     say(f"wrote 4-bit experts to {out}: go on with finetune_lora.py or generate.py; look at {out}/quantise.png")

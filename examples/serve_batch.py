@@ -33,7 +33,7 @@ def main():
         p50, p99 = (1e3 * steps[int(part * (len(steps) - 1))] for part in (0.5, 0.99))
         rate = batch * len(steps) / sum(steps)
         tqdm.write(f"{batch:8}{rate:10.0f}{p50:10.2f}{p99:10.2f}{1e3 * (times[1] - times[0]):10.1f}")
-    say(f"{args.experts} experts: look at how bytes per second grow with the prompts, while p50 stays")
+    say(f"{args.experts} experts, {model.lm_head.weight.dtype} around them: look at how bytes per second grow with the prompts, while p50 stays")
 
 
 if __name__ == "__main__":

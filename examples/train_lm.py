@@ -30,7 +30,7 @@ def options():
     parser.add_argument("--steps", type=int, help="of the whole training, instead of --minutes")
     parser.add_argument("--stop", type=int, help="end after this step, as Ctrl-C does")
     parser.add_argument("--rate", type=float, default=2e-3, help="largest learning rate (default 0.002)")
-    parser.add_argument("--every", type=int, default=200, help="steps between evaluations, which save (default 200)")
+    parser.add_argument("--every", type=int, default=100, help="steps between evaluations, which save (default 100)")
     parser.add_argument("--resume", action="store_true", help="go on with --out: the same bits, unless the number of ranks is another")
     return parser.parse_args()
 
@@ -58,12 +58,10 @@ def train_step(model, optimizer, tokens, top_k: int) -> list[float]:
 
 def main():
     args, signals = options(), []
-    text, windows = common.split_text(args.text, args.length)
-    if args.batch % RANKS or args.batch < 1:
-        raise ValueError(f"--batch is {args.batch}, expected a multiple of the ranks, {RANKS}")
     config = common.make_config(args)
-    if RANKS > 1:
-        dist.init_process_group("gloo")
+    if args.batch % RANKS or min(args.batch, args.minutes) <= 0:
+        raise ValueError(f"--batch is {args.batch} and --minutes {args.minutes}, expected a multiple of the ranks, {RANKS}, and some time")
+    text, windows = common.split_text(args.text, args.length)
     signal.signal(signal.SIGINT, lambda *_: signals.append(True))
     model = common.new_model(config)
     size = sum(each.numel() for each in model.parameters())
@@ -95,7 +93,7 @@ def main():
             common.save_training(args.out, model, optimizer, config, rows)
     bar.close()
     say(f"{'interrupted' if interrupted else 'ended'} after {len(rows)} steps: {rows[-1][-1]:.3f} held-out bits per byte, "
-        f"{sum(row[3] for row in rows) / len(rows):.0f} bytes per second; look at {args.out}/training.png")
+        f"{len(rows) / sum(1 / row[3] for row in rows):.0f} bytes per second; look at {args.out}/training.png")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ import time
 import unittest
 
 import common
+import forks
 import torch
-from sluice_torch import Checkpoint
+from sluice_torch import Checkpoint, state
 
 EXAMPLES = pathlib.Path(common.__file__).parent
 SIZES = ["--hidden", "64", "--layers", "2", "--num-experts", "4", "--intermediate", "64", "--length", "32", "--batch", "4"]
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--redirects", "1:1", "--tee", "1:1"]
+PREFIX = "model.layers.1.mlp.experts"
 WORDS = "the state of all that we have in common is not what one of them says it is but what each of us does with it ".split()
 
 
@@ -27,11 +29,13 @@ def make_text(path, seed: int, size: int = 40000):
     path.write_text(" ".join(f"{WORDS[n]} {WORDS[(n + 1) % len(WORDS)]} {WORDS[(n + 2) % len(WORDS)]}." for n in order)[:size])
 
 
-def start(script: str, *arguments, ranks: int = 1) -> subprocess.Popen:
-    launcher = TORCHRUN if ranks > 1 else []
-    command = [sys.executable, *launcher, str(EXAMPLES / script), *map(str, arguments)]
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path[1:]) + os.pathsep + os.environ.get("PYTHONPATH", ""))
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+def start(script: str, arguments, ranks: int = 1):
+    """A process that runs a script; its output and errors are one text."""
+    path, arguments = str(EXAMPLES / script), [str(each) for each in arguments]
+    if ranks == 1 and (forked := forks.start(path, arguments)) is not None:
+        return forked
+    command = [sys.executable, *(TORCHRUN if ranks > 1 else []), path, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 class ChainTest(unittest.TestCase):
@@ -45,7 +49,7 @@ class ChainTest(unittest.TestCase):
         for number, name in enumerate(("text", "other")):
             make_text(cls.path / name, number)
         cls.model = cls.path / "model"
-        cls.trained = cls.ran("train_lm.py", *cls.training(cls.model), "--steps", 120, "--every", 60)
+        cls.trained = cls.ran("train_lm.py", *cls.training(cls.model), "--steps", 100, "--every", 50)
 
     @classmethod
     def training(cls, out) -> list:
@@ -53,18 +57,18 @@ class ChainTest(unittest.TestCase):
 
     @classmethod
     def ran(cls, script: str, *arguments, ranks: int = 1) -> str:
-        """What a script prints that ends well."""
-        process = start(script, *arguments, ranks=ranks)
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, f"{script}: {process.returncode}\n{output}\n{errors}"
+        """The output of a script that ends well."""
+        process = start(script, arguments, ranks)
+        output = process.communicate(timeout=120)[0]
+        assert process.returncode == 0, f"{script}: {process.returncode}\n{output}"
         return output
 
     def refused(self, said: str, script: str, *arguments):
-        process = start(script, *arguments)
-        output, errors = process.communicate(timeout=120)
-        self.assertNotEqual(process.returncode, 0, output)
-        self.assertRegex(errors.splitlines()[-1], f"^{script}: error: .*{said}")
-        self.assertNotIn("Traceback", errors)
+        process = start(script, arguments)
+        output = process.communicate(timeout=120)[0]
+        self.assertEqual(process.returncode, 1, output)
+        self.assertRegex(output.strip().split("\r")[-1].splitlines()[-1], f"^{script}: error: .*{said}")
+        self.assertNotIn("Traceback", output)
 
     def number(self, pattern: str, output: str) -> float:
         found = re.search(pattern.replace("NUMBER", r"([\d.]+)"), output)
@@ -88,7 +92,10 @@ class ChainTest(unittest.TestCase):
         self.assertLess(self.number("NUMBER held-out bits per byte", self.trained), 2.5)
         rows = (self.model / "log.csv").read_text().splitlines()
         self.assertEqual(rows[0].split(","), list(common.COLUMNS))
-        self.assertEqual(len(rows), 121)
+        self.assertEqual(len(rows), 101)
+        loads, balancing = ([float(row.split(",")[at]) for row in rows[1:]] for at in (5, 6))
+        self.assertTrue(all(1 <= load <= 4 for load in loads) and max(loads) > 1, loads)
+        self.assertTrue(all(0.9 < loss < 4 for loss in balancing), balancing)
         self.assertGreater((self.model / "training.png").stat().st_size, 5000)
         names = set(Checkpoint(self.model))
         for part in ("embed_tokens", "norm", "layers.1.self_attn.q_proj", "layers.1.mlp.gate", "layers.1.mlp.experts.3.down_proj"):
@@ -116,13 +123,13 @@ class ChainTest(unittest.TestCase):
 
     def test_ctrl_c_saves_the_last_state(self):
         out = self.path / "interrupted"
-        process = start("train_lm.py", *self.training(out), "--steps", 100000, "--every", 5)
+        process = start("train_lm.py", [*self.training(out), "--steps", 100000, "--every", 5])
         until = time.monotonic() + 60
         while not (out / "training" / "state.safetensors").exists() and time.monotonic() < until:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 0, errors)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 0, output)
         steps = int(self.number("interrupted after NUMBER steps", output))
         self.assertEqual(Checkpoint(out / "training" / "state.safetensors")["steps"].item(), steps)
         self.ran("train_lm.py", *self.training(out), "--steps", 100000, "--stop", steps + 1, "--resume")
@@ -132,7 +139,8 @@ class ChainTest(unittest.TestCase):
     def test_quantised_finetuned_and_merged(self):
         small, tuned = self.path / "small", self.path / "tuned"
         output = self.ran("quantise.py", self.model, "--out", small, "--text", self.path / "text")
-        rows = {line.split()[0]: line.split()[1:] for line in output.splitlines()[1:-1]}
+        lines = [line.split() for line in output.replace("\r", "\n").splitlines() if re.match("(bf16|[a-z0-9]+4|int8|int4:|fp8e)[^|]*$", line)]
+        rows = {line[0]: line[1:] for line in lines}
         self.assertEqual(len(rows), 7, output)
         self.assertIn("does not fit", " ".join(rows["fp8e4m3:128x128"]))  # 64 columns
         sizes, bits, divergences = ([float(rows[name][at]) for name in ("bf16", "int8", "int4:g32")] for at in range(3))
@@ -159,7 +167,7 @@ class ChainTest(unittest.TestCase):
         for ranks in (1, 2):
             self.assertLess(self.number("by NUMBER", self.ran("megatron_layer.py", self.model, ranks=ranks).replace("e-", "")), 100)
         output = self.ran("kt_layer.py", self.model, "--steps", 20)
-        self.assertLess(self.number("to NUMBER in", output), 0.9 * self.number("from NUMBER to", output))
+        self.assertLess(self.number("to NUMBER;", output), 0.9 * self.number("from NUMBER to", output))
 
     # --- Decoding ---
 
@@ -183,6 +191,8 @@ class ChainTest(unittest.TestCase):
     def test_tokens_of_sluice_are_those_of_eager_experts(self):
         for encode in (None, "int4:g32"):
             ours, eager = (common.load_model(self.model, experts, encode) for experts in ("sluice", "eager"))
+            for name, weight in state.to_original(ours).items():
+                self.assertTrue(torch.equal(weight.float(), eager.state_dict()[name].float()), name)
             prompt = self.prompts()[0]
             tokens = torch.cat([prompt, *common.generate(eager, [prompt], 64)])
             with torch.no_grad():
@@ -200,16 +210,20 @@ class ChainTest(unittest.TestCase):
         """Sums in another order may change which of two tokens that are nearly as likely comes first."""
         self.assertGreaterEqual(logits[token], logits.max() - 1e-2)
 
+    def generated(self, *arguments) -> str:
+        command = [sys.executable, EXAMPLES / "generate.py", self.model, "--tokens", "24", *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=120).stdout
+
     def test_generating_and_serving(self):
-        outputs = [self.ran("generate.py", self.model, "--prompt", "the ", "--tokens", 24, *more) for more in ([], ["--experts", "eager"])]
-        self.assertEqual(*(each.split("\n\n")[0].split("prefill")[0] for each in outputs))
+        outputs = [self.generated("--prompt", "the ", *more) for more in ([], ["--experts", "eager"])]
+        self.assertEqual(*(each.split("prefill")[0] for each in outputs))
         for pattern in ("first token after NUMBER ms", "decoding: NUMBER bytes per second", "reads NUMBER MB of weights"):
             self.assertGreater(self.number(pattern, outputs[0]), 0)
-        sampled = {self.ran("generate.py", self.model, "--temperature", 2, "--tokens", 24, "--seed", seed).split("prefill")[0] for seed in (1, 2)}
+        sampled = {self.generated("--temperature", "2", "--seed", seed).split("prefill")[0] for seed in "12"}
         self.assertEqual(len(sampled), 2)
         output = self.ran("serve_batch.py", self.model, "--text", self.path / "text", "--batches", "1,3", "--tokens", 4)
-        rows = [line.split() for line in output.splitlines()[1:3]]
-        self.assertEqual([row[0] for row in rows], ["1", "3"])
+        rows = re.findall(r"^ *(\d+) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)$", output.replace("\r", "\n"), re.MULTILINE)
+        self.assertEqual([row[0] for row in rows], ["1", "3"], output)
         self.assertTrue(all(float(row[2]) <= float(row[3]) for row in rows), rows)
 
     def test_bad_input_is_one_line(self):
@@ -219,17 +233,16 @@ class ChainTest(unittest.TestCase):
         self.refused("missing: no such file", "train_lm.py", "--out", self.path / "none", "--text", missing)
         damaged = self.path / "damaged"
         shutil.copytree(self.model, damaged)
-        file = damaged / "model.safetensors"
-        file.write_bytes(file.read_bytes()[:-1000])
-        self.refused("truncated", "serve_batch.py", damaged, "--text", text)
         config = (damaged / "config.json").read_text()
         (damaged / "config.json").write_text(config.replace('"hidden_size": 64', '"hidden_size": 128'))
         self.refused(r"lm_head.weight is \[256, 64\], expected \[256, 128\]", "generate.py", damaged)
         (damaged / "config.json").write_text(config[:-9])
         self.refused("config.json: expected a JSON object", "kt_layer.py", damaged)
+        (damaged / "config.json").write_text(config)
+        file = damaged / "model.safetensors"
+        file.write_bytes(file.read_bytes()[:-1000])
+        self.refused("truncated", "serve_batch.py", damaged, "--text", text)
 
-
-PREFIX = "model.layers.1.mlp.experts"
 
 if __name__ == "__main__":
     unittest.main()
