@@ -29,7 +29,7 @@ def main():
     sample = lambda logits: torch.multinomial((logits / args.temperature).softmax(-1), 1, generator=generator)[:, 0]  # noqa: E731
     list(common.generate(model, [prompt], 3))  # compiles and packs
     print(args.prompt, end="", flush=True)
-    times, bar = [time.perf_counter()], tqdm(total=args.tokens, disable=sys.stdout.isatty(), unit="byte")
+    times, bar = [time.perf_counter()], tqdm(total=args.tokens, disable=sys.stdout.isatty() or None, unit="byte")
     for token in common.generate(model, [prompt], args.tokens, *([] if greedy else [sample])):
         times.append(time.perf_counter())
         print(decode(bytes(token.tolist())), end="", flush=True)

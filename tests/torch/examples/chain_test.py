@@ -210,16 +210,12 @@ class ChainTest(unittest.TestCase):
         """Sums in another order may change which of two tokens that are nearly as likely comes first."""
         self.assertGreaterEqual(logits[token], logits.max() - 1e-2)
 
-    def generated(self, *arguments) -> str:
-        command = [sys.executable, EXAMPLES / "generate.py", self.model, "--tokens", "24", *arguments]
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=120).stdout
-
     def test_generating_and_serving(self):
-        outputs = [self.generated("--prompt", "the ", *more) for more in ([], ["--experts", "eager"])]
+        outputs = [self.ran("generate.py", self.model, "--tokens", 24, "--prompt", "the ", *more) for more in ([], ["--experts", "eager"])]
         self.assertEqual(*(each.split("prefill")[0] for each in outputs))
         for pattern in ("first token after NUMBER ms", "decoding: NUMBER bytes per second", "reads NUMBER MB of weights"):
             self.assertGreater(self.number(pattern, outputs[0]), 0)
-        sampled = {self.generated("--temperature", "2", "--seed", seed).split("prefill")[0] for seed in "12"}
+        sampled = {self.ran("generate.py", self.model, "--tokens", 24, "--temperature", 2, "--seed", seed).split("prefill")[0] for seed in "12"}
         self.assertEqual(len(sampled), 2)
         output = self.ran("serve_batch.py", self.model, "--text", self.path / "text", "--batches", "1,3", "--tokens", 4)
         rows = re.findall(r"^ *(\d+) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)$", output.replace("\r", "\n"), re.MULTILINE)
