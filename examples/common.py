@@ -22,7 +22,6 @@ RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK",
 SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_experts", "num_experts_per_tok", "moe_intermediate_size")
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW keeps of each parameter
 COLUMNS = ("step", "seconds", "loss", "bytes per second", "share of the peak", "largest load over mean", "balancing loss", "held-out bits")
-safetensors._NAMES.update({torch.int32: "I32", torch.int64: "I64"})
 
 
 def run(main):
@@ -119,6 +118,12 @@ def read_config(folder) -> dict:
     return check_config(sluice_torch.Checkpoint(folder).config(), f"{folder}/config.json")
 
 
+def encoding_of(folder) -> str:
+    """How sluice_torch.convert has stored the experts, if it has written the folder."""
+    made = pathlib.Path(folder) / "sluice.json"
+    return json.loads(made.read_text())["encode"] if made.is_file() else "bf16"
+
+
 def new_model(config: dict) -> LanguageModel:
     """A model with eager experts in float32, initialised to be trained."""
     layers, hidden, heads, experts, top_k, intermediate = (config[name] for name in SIZES)
@@ -137,17 +142,11 @@ def experts_of(model) -> dict[str, sluice_torch.MoE]:
 def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=None):
     """A model from a folder, without gradients except those of adapters. Experts are encoded as `encode` says, by default as the
     folder has them; eager ones have the numbers that these codes stand for. ValueError: files that are damaged or have another shape."""
-    config, checkpoint = read_config(folder), sluice_torch.Checkpoint(folder)
-    model = new_model(config).requires_grad_(False)
-    sluice_torch.replace_moe(model, encode=encode or ("int4:g32" if "quantization_config" in config else "bf16"), lora=lora, pack_frozen=True)
-    own, found = ({name: each for name, each in of.items() if ".mlp.experts." not in name} for of in (model.state_dict(), checkpoint))
-    for name in sorted(own.keys() | found.keys()):
-        sizes = [list(each[name].shape) if name in each else "nothing" for each in (found, own)]
-        if sizes[0] != sizes[1]:
-            raise ValueError(f"{folder}: {name} is {sizes[0]}, expected {sizes[1]}")
-        own[name].copy_(found[name])
-    for prefix, layer in experts_of(model).items():
-        sluice_torch.load_experts(checkpoint, layer, prefix, progress=sys.stderr.isatty())
+    config = read_config(folder)
+    model = new_model(config).requires_grad_(False).to("meta")
+    sluice_torch.replace_moe(model, encode=encode or encoding_of(folder), lora=lora, pack_frozen=True)
+    sluice_torch.load_model(model, folder, progress=sys.stderr.isatty())
+    for layer in experts_of(model).values():
         if lora is None and layer.gate_up_weight.dtype == torch.float32:
             layer.to(torch.bfloat16)
     if experts == "sluice":

@@ -62,7 +62,7 @@ def main():
         return say("measured eager experts; nothing is written")
     sluice_torch.save_adapters(out / "adapter", common.experts_of(model), base_model=str(args.model), task_type="CAUSAL_LM")
     merged = {name: each.bfloat16() for name, each in state.to_original(model, merge=True).items()}
-    common.write_model(out, merged, {name: each for name, each in config.items() if name != "quantization_config"})
+    common.write_model(out, merged, config)
     bits = common.bits_per_byte(common.predict(common.load_model(out), windows), windows)
     say(f"merged in bfloat16: {bits:.3f} held-out bits per byte; look at {out}/adapter (for PEFT), go on with generate.py {out}")
 

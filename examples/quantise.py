@@ -7,9 +7,9 @@ import pathlib
 import common
 import torch
 from common import say
+from sluice_torch import convert
 
 ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g32z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
-SCHEME = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
 COLUMNS = ("experts, MB", "held-out bits per byte", "KL against bf16, bits", "bytes per second", "bytes per second, decoding")
 
 
@@ -24,22 +24,6 @@ def measure(folder, encode: str, windows, expected) -> tuple[list, torch.Tensor]
     size = sum(each.numel() * each.element_size() for layer in common.experts_of(model).values() for each in layer.parameters())
     rates = [windows[:, :-1].numel() / seconds, 33 / decoding]
     return [size / 1e6, common.bits_per_byte(found[0], windows), divergence, *rates], expected
-
-
-def write_int4(folder, out):
-    """Writes the model with codes of 4 bits in groups of 32, as compressed-tensors has them (pack-quantized)."""
-    model, tensors = common.load_model(folder, encode="int4:g32"), {}
-    for prefix, layer in common.experts_of(model).items():
-        gate_up = zip(layer.gate_up_weight.chunk(2, 1), layer.gate_up_weight_scales.chunk(2, 1))
-        for name, (codes, scales) in zip(("gate_proj", "up_proj", "down_proj"), (*gate_up, (layer.down_weight, layer.down_weight_scales))):
-            for expert, (own, scale) in enumerate(zip(codes, scales)):
-                sizes = torch.tensor([own.shape[0], 2 * own.shape[1]])
-                parts = {"packed": own.contiguous().view(torch.int32), "scale": scale, "shape": sizes}
-                tensors.update({f"{prefix}.{expert}.{name}.weight_{part}": each for part, each in parts.items()})
-    dense = {name: each.bfloat16() for name, each in model.state_dict().items() if ".mlp.experts." not in name}
-    scheme = {"config_groups": {"group_0": {"targets": [r"re:.*\.mlp\.experts\..*"], "weights": SCHEME}}}
-    scheme |= {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": []}
-    common.write_model(out, dense | tensors, common.read_config(folder) | {"quantization_config": scheme})
 
 
 def main():
@@ -60,7 +44,7 @@ def main():
             say(f"{encode:16} does not fit: {error}")
             continue
         say(f"{encode:16}" + "".join(f"{number:27.5g}" for number in table[encode]))
-    write_int4(args.model, out)
+    convert.convert(args.model, out, "int4:g32")
     common.draw(out / "quantise.png", {name: (list(table), [row[at] for row in table.values()]) for at, name in enumerate(COLUMNS)})
     say(f"wrote 4-bit experts to {out}: go on with finetune_lora.py or generate.py; look at {out}/quantise.png")
 

@@ -185,9 +185,9 @@ class Checkpoint(collections.abc.Mapping):
         """The name of the tensor that has this one: itself."""
         return name
 
-    def size(self) -> int:
-        """The bytes of the files."""
-        return sum(self._open(path).size for path in set(self._file_of.values()))
+    def paths(self) -> list[pathlib.Path]:
+        """The files."""
+        return sorted(set(self._file_of.values()))
 
     def reopened(self) -> "Checkpoint":
         """The same files, mapped anew: without changes of this one's tensors, and for release()."""

@@ -60,7 +60,7 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     requantise  True: codes may become other codes, which are rounded a second time
     progress    True: shows a bar (package tqdm)
 
-    A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the
+    sluice.json has the sizes and times of the source's files. A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the
     layers that are missing. At any time one layer is held.
     ValueError: files that load_experts() refuses; no experts; a target with something else. OSError: a file cannot be written.
     """
@@ -71,7 +71,9 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     found = _experts_of(checkpoint)
     for experts in found:
         _layer_of(experts, encodings)  # sizes that do not fit are an error before anything is written
-    _begin(checkpoint, target, {"source": checkpoint.path.resolve().name, "encode": encodings.text or "bf16"})
+    sizes = {path.name: path.stat() for path in checkpoint.paths()}
+    source_files = {name: [found.st_size, found.st_mtime_ns] for name, found in sizes.items()}
+    _begin(checkpoint, target, {"source": source_files, "encode": encodings.text or "bf16"})
     try:
         files, errors = _write_all(checkpoint, target, found, encodings, requantise, progress)
     except BaseException:
@@ -81,7 +83,7 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     with safetensors.replacing(target / INDEX) as file:
         by_name = {name: file_name for file_name, names in files.items() for name in names}
         file.write(json.dumps({"metadata": {}, "weight_map": by_name}, indent=1).encode())
-    return Converted(len(found), checkpoint.size(), sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
+    return Converted(len(found), sum(found.st_size for found in sizes.values()), sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
 
 
 def _write_all(checkpoint: Checkpoint | GgufModel, target, found: list[_Experts], encodings, requantise: bool, progress: bool) -> tuple[dict, list]:
@@ -143,7 +145,8 @@ def _begin(checkpoint: Checkpoint | GgufModel, target: pathlib.Path, manifest: d
     if path.exists():
         found = read_object(path.read_bytes(), f"{path}: expected a JSON object")
         if dict(found) != manifest:
-            raise ValueError(f"{target} has a conversion of {dict(found)}, expected {manifest}: choose another folder")
+            what = "to" if found.get("encode") != manifest["encode"] else "of another state of the source to"
+            raise ValueError(f"{target} has a conversion {what} {found.get('encode')}, expected {manifest['encode']}: choose another folder")
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target} has something else: expected a new or empty folder")

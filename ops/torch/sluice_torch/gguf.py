@@ -69,9 +69,9 @@ class Gguf:
         """The names of all tensors, in the order of the files."""
         return list(self._tensors)
 
-    def size(self) -> int:
-        """The bytes of all parts."""
-        return sum(len(part.memory) for part in self._parts)
+    def paths(self) -> list[pathlib.Path]:
+        """The files of all parts."""
+        return [part.path for part in self._parts]
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor in PyTorch's order. ValueError: it is not there."""

@@ -1,6 +1,7 @@
 """Whole models in GGUF files, under the names that their parameters have in safetensors files of transformers."""
 
 import collections.abc
+import pathlib
 import re
 
 import torch
@@ -99,8 +100,8 @@ class GgufModel(collections.abc.Mapping):
             raise ValueError(f"{self.path}: the model has experts {experts}, expected model.layers.N.mlp.experts, as transformers has them")
         return f"blk.{match[1]}"
 
-    def size(self) -> int:
-        return self.gguf.size()
+    def paths(self) -> list[pathlib.Path]:
+        return self.gguf.paths()
 
     def has_memory(self, tensor: torch.Tensor) -> bool:
         return False  # layers have codes in another order

@@ -231,7 +231,7 @@ class ChainTest(unittest.TestCase):
         shutil.copytree(self.model, damaged)
         config = (damaged / "config.json").read_text()
         (damaged / "config.json").write_text(config.replace('"hidden_size": 64', '"hidden_size": 128'))
-        self.refused(r"lm_head.weight is \[256, 64\], expected \[256, 128\]", "generate.py", damaged)
+        self.refused(r"0.gate_proj.weight is a matrix of \[64, 64\], expected \[64, 128\]", "generate.py", damaged)
         (damaged / "config.json").write_text(config[:-9])
         self.refused("config.json: expected a JSON object", "kt_layer.py", damaged)
         (damaged / "config.json").write_text(config)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import pathlib
 import tempfile
 import unittest
@@ -303,12 +304,16 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual([each.name for each in target.glob("*.safetensors")], [first.name])
         with self.assertRaisesRegex(ValueError, "has no layers.1.mlp"):
             sluice_torch.load_model(replaced(encode="int8"), target)
-        with self.assertRaisesRegex(ValueError, "has a conversion of .*int8.*expected .*mxfp4.*another folder"):
+        with self.assertRaisesRegex(ValueError, "has a conversion to int8, expected mxfp4: choose another folder"):
             convert.convert(folder.path, target, "mxfp4")
         before = first.stat().st_mtime_ns
         convert.convert(folder.path, target, "int8")
         self.assertEqual(first.stat().st_mtime_ns, before)
         sluice_torch.load_model(replaced(encode="int8"), target)
+        source = folder.path / "model.safetensors"
+        os.utime(source, ns=(0, source.stat().st_mtime_ns + 1))
+        with self.assertRaisesRegex(ValueError, "has a conversion of another state of the source to int8"):
+            convert.convert(folder.path, target, "int8")
 
     def test_codes_are_rounded_again_on_request_only(self):
         original = model_of().state_dict()
