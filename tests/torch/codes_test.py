@@ -83,6 +83,14 @@ def expected_of(x, ids, weights, dy, kind=INT8):
 
 
 class CodesTest(unittest.TestCase):
+    def test_many_rows_get_the_codes_of_single_rows(self):
+        weight = torch.randn(2, 600, 512, generator=torch.Generator().manual_seed(3))
+        for make in (lambda w: codes.quantize(w, 4, 32, True), codes.quantize, codes.quantize_mxfp4):
+            found = make(weight)
+            for row in (0, 255, 256, 599):
+                for made, expected in zip(found, make(weight[:, row : row + 1])):
+                    self.assertTrue(torch.equal(made[:, row : row + 1], expected), row)
+
     def test_codes_are_the_nearest_numbers_of_their_channel(self):
         weight = torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(1))
         weight[0, 0], weight[1, 1] = 0, 2.0**-125

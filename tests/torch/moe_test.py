@@ -142,10 +142,10 @@ class ErrorsTest(MoETest):
         y = batch.run(layer)  # it goes on
         self.assertEqual(y.shape, (37, HIDDEN))
 
-    def test_a_device_that_no_layer_runs_on_is_named(self):
+    def test_weights_without_numbers_are_refused(self):
         layer, batch = make(), Batch()
         there = [each.detach().to("meta") for each in (batch.x, batch.ids, batch.expert_weights)]
-        with self.assertRaisesRegex(ValueError, "device 'meta': expected cpu, cuda or cuda:N"):
+        with self.assertRaisesRegex(ValueError, "the layer's weights are on meta: sluice_torch.load_model"):
             layer.to("meta")(*there)
 
     def test_tensors_that_do_not_fit_are_named(self):
