@@ -3,16 +3,17 @@
     python3 -m sluice_torch.convert SOURCE TARGET --encode int4:g32
 
 TARGET gets a file for each layer of experts, with the parameters that a sluice_torch.MoE of that encoding has; all other tensors as
-they are; the index and SOURCE's config.json. load_model() reads it. sluice.json says what was converted, and how.
+they are; other files of SOURCE, such as config.json and those of a tokenizer; and the index. load_model() reads it. sluice.json says what
+was converted, and how.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import pathlib
 import re
-import shutil
 import sys
 import typing
 
@@ -28,6 +29,8 @@ from .moe import MoE
 
 _MANIFEST = "sluice.json"
 _BYTES = 1 << 30
+# What names of files with weights end in: nothing else of such formats is copied.
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 _EXPERT = re.compile(r"(?P<prefix>.*experts)\.(?P<number>\d+)\.(?P<name>gate_proj|up_proj|down_proj|w1|w3|w2)\.\w+")
 _STACK = re.compile(r"(?P<prefix>.*experts)\.(gate_up_proj|down_proj)")
 
@@ -60,8 +63,8 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     requantise  True: codes may become other codes, which are rounded a second time
     progress    True: shows a bar (package tqdm)
 
-    sluice.json has the sizes and times of the source's files. A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the
-    layers that are missing. At any time one layer is held.
+    A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the files
+    that are missing, as long as those of the source have the sizes and times that sluice.json has. At any time one layer is held.
     ValueError: files that load_experts() refuses; no experts; a target with something else. OSError: a file cannot be written.
     """
     encodings = encodings_of(encode)
@@ -71,19 +74,23 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     found = _experts_of(checkpoint)
     for experts in found:
         _layer_of(experts, encodings)  # sizes that do not fit are an error before anything is written
-    sizes = {path.name: path.stat() for path in checkpoint.paths()}
-    source_files = {name: [found.st_size, found.st_mtime_ns] for name, found in sizes.items()}
-    _begin(checkpoint, target, {"source": source_files, "encode": encodings.text or "bf16"})
+    states = {path.name: path.stat() for path in checkpoint.paths()}
+    sizes_and_times = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
+    _begin(target, {"source": sizes_and_times, "encode": encodings.text or "bf16"})
     try:
         files, errors = _write_all(checkpoint, target, found, encodings, requantise, progress)
     except BaseException:
-        if not any(target.glob("*.safetensors")):
-            shutil.rmtree(target)  # _begin() made it, and there is nothing to go on with
+        if not any(target.glob("*.safetensors")):  # there is nothing to go on with
+            (target / _MANIFEST).unlink()
+            with contextlib.suppress(OSError):
+                target.rmdir()
         raise
+    _copy_others(checkpoint.path, target)
     with safetensors.replacing(target / INDEX) as file:
         by_name = {name: file_name for file_name, names in files.items() for name in names}
         file.write(json.dumps({"metadata": {}, "weight_map": by_name}, indent=1).encode())
-    return Converted(len(found), sum(found.st_size for found in sizes.values()), sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
+    before, after = sum(state.st_size for state in states.values()), sum(os.path.getsize(target / name) for name in files)
+    return Converted(len(found), before, after, max(errors, default=None))
 
 
 def _write_all(checkpoint: Checkpoint | GgufModel, target, found: list[_Experts], encodings, requantise: bool, progress: bool) -> tuple[dict, list]:
@@ -139,7 +146,7 @@ def _sizes_of(checkpoint: Checkpoint | GgufModel, prefix: str, names: list[str],
     return _Experts(prefix, names, hidden, intermediate, count, len(numbers) == 3)
 
 
-def _begin(checkpoint: Checkpoint | GgufModel, target: pathlib.Path, manifest: dict):
+def _begin(target: pathlib.Path, manifest: dict):
     """Makes the folder, or goes on with one of the same conversion. ValueError: something else is there."""
     path = target / _MANIFEST
     if path.exists():
@@ -153,10 +160,16 @@ def _begin(checkpoint: Checkpoint | GgufModel, target: pathlib.Path, manifest: d
     target.mkdir(parents=True, exist_ok=True)
     with safetensors.replacing(path) as file:
         file.write(json.dumps(manifest).encode())
-    config = (checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent) / "config.json"
-    if config.is_file():
-        with safetensors.replacing(target / config.name) as file:
-            file.write(config.read_bytes())
+
+
+def _copy_others(source: pathlib.Path, target: pathlib.Path):
+    """Copies what is beside the weights of a folder; of a single file config.json alone."""
+    beside = source.iterdir() if source.is_dir() else [source.parent / "config.json"]
+    for path in beside:
+        is_weights = path.suffix in _WEIGHTS or path.name in (INDEX, _MANIFEST) or path.name.endswith(".index.json")
+        if path.is_file() and not is_weights and path.stat().st_size <= _BYTES:
+            with safetensors.replacing(target / path.name) as file:
+                file.write(path.read_bytes())
 
 
 def _layer_of(experts: _Experts, encodings: Encodings) -> MoE:

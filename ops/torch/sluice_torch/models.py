@@ -22,7 +22,7 @@ class Loaded(typing.NamedTuple):
 
     decoded: list[str]  # parameters that got the numbers of codes
     mapped: list[str]  # parameters whose memory is the file's
-    kept: list[str]  # buffers that are not in the files
+    kept: list[str]  # buffers and adapters that are not in the files
     left_over: list[str]  # tensors of the files that the model does not have
 
 

@@ -256,11 +256,15 @@ class ConvertTest(unittest.TestCase):
             original = model_of(kind).state_dict()
             folder = Folder(original)
             (folder.path / "config.json").write_text('{"vocab_size": 256}')
+            (folder.path / "tokenizer.model").write_text("words")
+            (folder.path / "pytorch_model.bin").write_text("other weights")
             for encode in ENCODINGS if kind == "qwen3" else ("bf16", "int4:g64z", "nvfp4"):
                 with self.subTest(kind=kind, encode=encode):
                     target = folder.target(encode)
                     self.assertEqual(convert.convert(folder.path, target, encode).layers, 2)
                     self.assertEqual((target / "config.json").read_text(), '{"vocab_size": 256}')
+                    self.assertEqual((target / "tokenizer.model").read_text(), "words")
+                    self.assertFalse((target / "pytorch_model.bin").exists())
                     made = replaced(kind, encode=encode)
                     found = sluice_torch.load_model(made, target)
                     assert_loaded(self, made, original)
@@ -330,6 +334,11 @@ class ConvertTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "layers.0.mlp.experts has codes, which .*int4:g32.* second time; --requantise"):
             convert.convert(folder.path, folder.target(), "int4:g32")
         self.assertFalse(folder.target().exists())
+        folder.target("own").mkdir()
+        (folder.target("own") / "notes").write_text("mine")
+        with self.assertRaisesRegex(ValueError, "has something else: expected a new or empty folder"):
+            convert.convert(folder.path, folder.target("own"), "int8")
+        self.assertEqual([each.name for each in folder.target("own").iterdir()], ["notes"])
         made = convert.convert(folder.path, folder.target(), "int4:g32", requantise=True)
         self.assertGreater(made.error, 0.03)
         self.assertLess(made.error, 0.2)
