@@ -24,7 +24,7 @@ from .checkpoint import INDEX, NUMBERS, Checkpoint
 from .encodings import Encodings, encodings_of
 from .gguf_models import GgufModel
 from .json_objects import read_object
-from .models import opened
+from .models import open_model
 from .moe import MoE
 
 _MANIFEST = "sluice.json"
@@ -70,7 +70,7 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     encodings = encodings_of(encode)
     if encodings is None or encodings.facts.rounds:
         raise ValueError(f"encode is {encode!r}, expected what weights are stored as, such as bf16, int8 or int4:g32")
-    checkpoint, target = opened(source), pathlib.Path(target)
+    checkpoint, target = open_model(source), pathlib.Path(target)
     found = _experts_of(checkpoint)
     for experts in found:
         _layer_of(experts, encodings)  # sizes that do not fit are an error before anything is written

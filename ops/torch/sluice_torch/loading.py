@@ -7,7 +7,7 @@ from .checkpoint import Checkpoint
 from .integers import MAX_EXPERTS, whole_number
 from .sources import NAMES, source_of
 from .stored import SQUARE, Stored
-from .tensors import empty_weight
+from .tensors import in_memory
 
 
 def parts(shape) -> list[tuple]:
@@ -95,8 +95,7 @@ def take_memory(layer: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Gives parameters on meta memory, with undefined numbers. Returns what they were, for give_back()."""
     before = {name: each for name, each in layer.named_parameters(recurse=False) if each.is_meta}
     for name, each in before.items():
-        made = empty_weight(each.shape, dtype=each.dtype)
-        setattr(layer, name, torch.nn.Parameter(made, requires_grad=each.requires_grad))
+        setattr(layer, name, in_memory(each))
     return before
 
 

@@ -12,7 +12,7 @@ from .gguf_models import GgufModel
 from .graphs import WEIGHTS
 from .moe import MoE
 from .state import replaced_layers
-from .tensors import empty_weight
+from .tensors import in_memory
 
 _SHOWN = 5  # names in a message
 
@@ -44,14 +44,14 @@ def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: b
     ValueError: a tensor that is missing, left over, damaged, or of another type or shape. What headers of files show is found
     before anything is changed. After any other error parameters that were on meta are there again.
     """
-    plan = _Plan(model, opened(path))
+    plan = _Plan(model, open_model(path))
     if strict and plan.loaded.left_over:
         raise ValueError(f"{plan.checkpoint.path} has {_some(plan.loaded.left_over)}, which the model does not have; strict=False leaves them")
     plan.run(progress)
     return plan.loaded
 
 
-def opened(path) -> Checkpoint | GgufModel:
+def open_model(path) -> Checkpoint | GgufModel:
     """The tensors of a model's files."""
     if is_gguf(path):
         return GgufModel(path)
@@ -65,8 +65,8 @@ class _Plan:
         self.checkpoint, self.loaded = checkpoint, Loaded([], [], [], [])
         self._steps = []  # functions without arguments
         self._used = set()  # names in the files
-        self._before = []  # (module, name, tensor) of what was on meta
-        inside = set()
+        every, inside = _places(model).values(), set()
+        self._before = [(module, name, tensor) for tensor, places in every if tensor.is_meta for _, module, name in places]
         for layer in _layers(model):
             own = {name: each for name, each in layer.module.named_parameters(recurse=False) if name.startswith(WEIGHTS)}
             inside.update(id(each) for each in (*own.values(), *layer.module.buffers(recurse=False)))
@@ -75,7 +75,7 @@ class _Plan:
                 self._add_experts(layer)
             else:
                 self._add_own(layer.module, prefix, own)
-        for tensor, places in _places(model).values():
+        for tensor, places in every:
             if id(tensor) not in inside:
                 self._add_tensor(tensor, places)
         self.loaded.left_over.extend({name: None for name in map(checkpoint.in_file, checkpoint) if name not in self._used})
@@ -95,13 +95,6 @@ class _Plan:
         self._used.add(self.checkpoint.in_file(name))
         return self.checkpoint.shape_of(name)
 
-    def _set(self, module: torch.nn.Module, name: str, tensor: torch.Tensor):
-        """Makes a tensor the parameter or buffer `name`, which is on meta."""
-        before = getattr(module, name)
-        self._before.append((module, name, before))
-        is_parameter = isinstance(before, torch.nn.Parameter)
-        setattr(module, name, torch.nn.Parameter(tensor, before.requires_grad) if is_parameter else tensor)
-
     def _add_experts(self, layer: "_Layer"):
         module, shape, checkpoint = layer.module, layer.module.shape, self.checkpoint
         source = sources.source_of(checkpoint, layer.original, shape, listed=layer.listed, stacked=layer.stacked)
@@ -117,7 +110,6 @@ class _Plan:
                     loading.check_shape(shape, name, sizes, loading.parts(shape)[part])
 
         def step():
-            self._before += [(module, name, each) for name, each in module.named_parameters(recurse=False) if each.is_meta]
             by_numbers = loading.load_from(source, checkpoint, module, list(range(shape.experts)))
             self.loaded.decoded.extend(layer.prefix + name for name in by_numbers if has_codes)
 
@@ -146,11 +138,11 @@ class _Plan:
         part, parameter = sharding.take(name, rows, layer.shard, layer.shape.tp, layer.shape.inputs), getattr(layer, name)
         may_be_mapped = parameter.is_meta and not parameter.requires_grad and part.dtype == parameter.dtype
         if may_be_mapped and self.checkpoint.has_memory(part):
-            self._set(layer, name, part)
+            setattr(layer, name, torch.nn.Parameter(part, requires_grad=False))
             self.loaded.mapped.append(prefix + name)
             return
         if parameter.is_meta:
-            self._set(layer, name, empty_weight(parameter.shape, dtype=parameter.dtype))
+            setattr(layer, name, in_memory(parameter))
         self.checkpoint.copy_into(getattr(layer, name), part)
         layer.forget_amaxes()
 
@@ -178,11 +170,8 @@ class _Plan:
                 raise ValueError(f"{coded} has shape {list(given.shape)}, expected {list(tensor.shape)}")
             target = tensor
             if tensor.is_meta:
-                target = torch.empty(tensor.shape, dtype=tensor.dtype)
-                if isinstance(tensor, torch.nn.Parameter):
-                    target = torch.nn.Parameter(target, tensor.requires_grad)
+                target = in_memory(tensor)
                 for _, module, name in places:
-                    self._before.append((module, name, tensor))
                     setattr(module, name, target)
             checkpoint.copy_into(target.view(-1) if target.dim() == 0 else target, given.view(-1) if given.dim() == 0 else given)
             if plain is None or checkpoint.type_of(plain) not in NUMBERS and tensor.is_floating_point():

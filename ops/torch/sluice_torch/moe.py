@@ -18,7 +18,7 @@ from .marks import Marked
 from .operands import DTYPES, operands_of
 from .preparing import Preparable
 from .reporting import Reports
-from .submitting import Submits
+from .submitting import Submits, check_submitted
 from .tensors import empty_weight
 from .writes import write
 
@@ -296,16 +296,24 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
 
     def _step(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> torch.Tensor:
         """A forward of this layer's experts with the top_k of `shape`."""
-        shared = self._shared()
+        y, step = self._request(shape, x, expert_ids, expert_weights)
+        step.end(y)
+        return y.to(x.dtype).view(x.shape)
+
+    def _request(self, shape: graphs.LayerShape, x, expert_ids, expert_weights, submits: bool = False) -> tuple:
+        """Runs a forward, or submits it: then without an effect on histories. Returns what the op returns, and the step's scales."""
+        shared = self._shared()  # loads torch.ops.sluice if this is the first step
         with shared.refusing():
             shape, fp8_group, operands, weights, grads, needed, amaxes = self._arguments(shape, x, expert_ids, expert_weights)
-        step = self._begin(shape, fp8_group, operands, self.training)
+            if submits:
+                check_submitted(shape, *operands, *weights)
+        step = self._begin(shape, None if submits else fp8_group, operands, self.training and not submits)
         layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
         grads += [None] * len(amaxes) if grads else []
-        y = torch.ops.sluice.moe(layer, *operands, weights + amaxes, grads, self._placement(), step.used, step.found)
-        step.end(y)
+        run = torch.ops.sluice.submit_moe if submits else torch.ops.sluice.moe
+        made = run(layer, *operands, weights + amaxes, grads, self._placement(), step.used, step.found)
         self._count(operands[1])
-        return y.to(x.dtype).view(x.shape)
+        return made, step
 
     def _arguments(self, shape: graphs.LayerShape, x, expert_ids, expert_weights) -> tuple:
         """Returns a step's shape and fp8_group, operands, weights and main_grads, the needed gradients, and amaxes of weights."""

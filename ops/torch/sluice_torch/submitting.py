@@ -27,6 +27,12 @@ class PendingForward:
         self._pending.cancel()
 
 
+def check_submitted(shape, *tensors: torch.Tensor):
+    """RuntimeError: a gradient of these is required, and the step has scales of its own."""
+    if torch.is_grad_enabled() and shape.encodings.facts.has_scales and any(each.requires_grad for each in tensors):
+        raise RuntimeError(f"submit_forward has no gradients with {shape.encodings}: call it under torch.no_grad()")
+
+
 class Submits:
     """What MoE inherits from here."""
 
@@ -41,17 +47,7 @@ class Submits:
         their own in each step.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
-        shared = self._shared()  # loads torch.ops.sluice if this is the first step
-        with shared.refusing():
-            shape, _, operands, weights, grads, needed, amaxes = self._arguments(self.shape, x, expert_ids, expert_weights)
-            if torch.is_grad_enabled() and shape.encodings.facts.has_scales and any(each.requires_grad for each in (*operands, *weights)):
-                raise RuntimeError(f"submit_forward has no gradients with {shape.encodings}: call it under torch.no_grad()")
-        step = self._begin(shape, None, operands, False)
-        layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
-        grads += [None] * len(amaxes) if grads else []
-        tensors = (*operands, weights + amaxes, grads, self._placement(), step.used, step.found)
-        y, pending = torch.ops.sluice.submit_moe(layer, *tensors)
-        self._count(operands[1])
+        (y, pending), _ = self._request(self.shape, x, expert_ids, expert_weights, submits=True)
         return PendingForward(y, pending, x.shape, x.dtype)
 
     @property

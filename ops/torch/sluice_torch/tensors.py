@@ -23,6 +23,12 @@ def empty_weight(*sizes, dtype: torch.dtype | None = None) -> torch.Tensor:
     return made
 
 
+def in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory for a parameter or buffer on meta, with undefined numbers."""
+    made = empty_weight(tensor.shape, dtype=tensor.dtype)
+    return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
+
+
 def as_stored(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy, whose memory holds its values row after row. Returns other tensors unchanged, to be
     refused."""
