@@ -48,7 +48,7 @@ gradients in fp32:
 memory (shm) or processes that mpirun starts (mpi), for each number of ranks in --ep: the step, its
 communication alone and its computation alone, in turn. Each number of ranks is a separate job, `sluice run
 --overlap`; the jobs take turns. Overlap is the longer one of communication and computation over the step. All
-numbers of ranks have the same work: the tokens of the case are those of each rank of the first.
+numbers of ranks have the same work: the case gives the tokens per rank for the first number of ranks.
 
 --device measures cases a to f, one expert of H 8192 I 4096 with 8192 rows (dense), or a layer for one GPU
 (n2048, n1024, n512, n256: H 4096, this I, 64 experts, K 4, 32768 tokens) and its products alone, with tensors
@@ -146,7 +146,7 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember({"forward", "backward", "both"}))
       ->type_name("PASS");
   app.add_option("--threads", a.threads,
-                 "total threads of all ranks (default: 1; with --transport those of this machine)")
+                 "total threads of all ranks (default: 1; with --transport: all of this machine)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   app.add_option("--repeat", a.bench.repeat, "measured repetitions (default: 11)")
@@ -164,7 +164,7 @@ void declare(CLI::App& app, Arguments& a) {
       ->type_name("CLOCK");
   app.add_option(
          "--encode", a.encode,
-         "with cases a to f and --model: encodings, as those of sluicec, for example mxfp8 or, one pass, "
+         "with cases a to f and --model: encodings, as for sluicec, for example mxfp8 or, one pass, "
          "int4:g64,rows=int8; codes of weights have a backward that gives dx only; the peak is that of the "
          "unit that multiplies")
       ->type_name("ENCODINGS");

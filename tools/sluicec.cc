@@ -74,7 +74,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   for (std::string_view phase : phaseNames()) phases.emplace_back(phase);
   app.add_option("graph", arguments.graph, "graph file, GRAPH.json or GRAPH.mlir")->required();
   app.add_option("--target", arguments.target,
-                 "device model: a name, a file, or native, that of this processor (default cpu)");
+                 "device model: a name, a file, or native, the model of this processor (default cpu)");
   app.add_option("--set", arguments.sets,
                  "SYMBOL=VALUE: sets a symbol of the graph, to a number or a word; may be repeated")
       ->allow_extra_args(false);

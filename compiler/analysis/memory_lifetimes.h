@@ -1,11 +1,11 @@
 // Lifetimes: which buffers may share memory for every routing, and how many bytes must be live at once.
 //
-// The rule is that of runtime/program/verify_regions.cc, with the same algebra (coverage.h there). Saved
-// buffers and outputs that the runtime owns share with no other buffer. Temporaries of different entries
-// always share: a rank starts an entry after the previous one has ended. Within one entry, the writer of the
-// later buffer must cover every reader and writer of the earlier one, for the elements they have in common;
-// writes of other ranks may arrive as soon as the entry begins, and a rank never learns when its own sent
-// rows are no longer in use.
+// The rule is the same as in runtime/program/verify_regions.cc, with the same algebra (coverage.h there).
+// Saved buffers and outputs that the runtime owns share with no other buffer. Temporaries of different
+// entries always share: a rank starts an entry after the previous one has ended. Within one entry, the writer
+// of the later buffer must cover every reader and writer of the earlier one, for the elements they have in
+// common; writes of other ranks may arrive as soon as the entry begins, and a rank never learns when its own
+// sent rows are no longer in use.
 //
 // Value types and free functions.
 #pragma once
@@ -40,7 +40,7 @@ Extent extentOf(const Buffer& buffer);
 // Bytes per index of the outermost dimension if that is a run-time extent, else of the whole buffer.
 int64_t bytesPerUnit(const Buffer& buffer);
 
-// `bytes` for each unit of the extent; those of a buffer.
+// Returns `bytes` for each unit of the extent, or the bytes of a buffer.
 Formula bytesOf(Extent extent, int64_t bytes);
 Formula bytesOf(const Buffer& buffer);
 

@@ -61,8 +61,8 @@ std::optional<Finding> agreeOnTokens(std::span<const SplitNode> nodes, int32_t& 
   return std::nullopt;
 }
 
-// 1. The first two declared sizes are those of the program; one must be a multiple of the other. 2. Every
-// node declares one of them, or none. 3. Pieces are cut by the smaller one.
+// 1. The first two different sizes that nodes declare are the program's sizes; one must be a multiple of the
+// other. 2. Every node declares one of them, or none. 3. Pieces are cut by the smaller one.
 std::optional<Finding> agreeOnRows(std::span<const SplitNode> nodes, SplitSizes& sizes) {
   const SpaceView space{"rows", &SplitNode::rows};
   std::vector<size_t> origins;  // of the two sizes
@@ -112,7 +112,7 @@ Analyzed<SplitSizes> propagateSplits(std::span<const SplitNode> nodes, SplitSize
   if (auto finding = agreeOnTokens(nodes, sizes.tokens)) return *finding;
   if (sizes.rows % kRowUnit == 0) return sizes;
   const auto cut = std::ranges::find(nodes, sizes.rows, &SplitNode::rows);
-  const bool isNode = cut != nodes.end();  // else the size is that of the options
+  const bool isNode = cut != nodes.end();  // else the options give the size
   Finding finding;
   const std::string what = isNode ? fmt::format("node '{}' cuts 'rows'", cut->name) : "'rows' is cut";
   finding.message = fmt::format("{} by {}, expected a multiple of {}", what, sizes.rows, kRowUnit);

@@ -40,8 +40,8 @@ SplitSizes withinLimits(const SplitSizes& sizes, int64_t ranks, int64_t maxToken
 // size that is not a multiple of 16 (slots are rounded up to 16 rows).
 Analyzed<SplitSizes> propagateSplits(std::span<const SplitNode> nodes, SplitSizes fallback);
 
-// Rows per slot, or per group, by node: as declared, else the smallest of its producers', else those of a
-// slot.
+// Rows per slot, or per group, by node: the number that the node declares, else the smallest number of its
+// producers, else the rows of a slot.
 std::vector<int32_t> rowsOfNodes(std::span<const SplitNode> nodes, const SplitSizes& sizes);
 
 }  // namespace sluice

@@ -52,8 +52,8 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
 void cutBy(const CutSizes& sizes, TaskProgram& program);
 
 // Returns `program`, the result of form-tasks, cut by these sizes into slots, windows and tiles. The window
-// of groups has about as many rows as that of slots. Errors: families of more than 2^20 tiles, with their
-// places.
+// of groups has about as many rows as the window of slots. Errors: families of more than 2^20 tiles, with
+// their places.
 Expected<TaskProgram> cutTasks(TaskProgram program, const CutSizes& sizes, const Windows& windows);
 
 }  // namespace sluice

@@ -14,7 +14,7 @@
 namespace sluice {
 
 // The options of the phases after form-tasks for `program`, which form-tasks returned, with the reasons in
-// `decisions`: the sizes that the model finds best, or those of `target` if it has no rates. Sizes in
+// `decisions`: the sizes that the model finds best, or the sizes of `target` if it has no rates. Sizes in
 // `options` and slots that the graph declares stay. Errors: shares for a number of experts other than the
 // graph's; the errors of insert-events.
 Expected<TaskOptions> chooseTaskOptions(const TaskProgram& program, const DeclaredSlots& declared,

@@ -1,4 +1,4 @@
-// Element types of tensors: those of MLIR, and those of graphs and programs.
+// Converts element types of tensors between MLIR and graphs or programs.
 #pragma once
 
 #include <algorithm>

@@ -63,8 +63,8 @@ void accumulateAll(mlir::Operation* root);
 // Names the results of a node after their tensors, for readable IR.
 void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName);
 
-// The name of a tensor: that of the input, saved or node result that defines `value`. Empty if a node does
-// not name its results.
+// The name of a tensor: the name of the input, saved tensor or node result that defines `value`. Empty if a
+// node does not name its results.
 llvm::StringRef tensorName(mlir::Value value);
 
 // Names of graphs, entries, nodes and tensors: a letter or underscore, then letters, digits, underscores;

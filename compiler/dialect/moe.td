@@ -59,7 +59,7 @@ def Moe_GraphOp : Moe_Op<"graph", [IsolatedFromAbove, NoRegionArguments, NoTermi
 def Moe_EntryOp : Moe_Op<"entry", [HasParent<"GraphOp">, NoRegionArguments, NoTerminator, SingleBlock, Symbol]> {
   let summary = "a part of the layer that a caller runs at once";
   let description = [{
-    It has exactly one routing: its own `moe.route`, or that of the entry it runs `after`, by `moe.saved "routing"`.
+    It has exactly one routing: its own `moe.route`, or the routing of the entry it runs `after`, by `moe.saved "routing"`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<FlatSymbolRefAttr>:$after);
   let regions = (region SizedRegion<1>:$body);
@@ -82,8 +82,8 @@ class Moe_SinkOp<string mnemonic> : Moe_Op<mnemonic, [HasParent<"EntryOp">]> {
 def Moe_InputOp : Moe_SourceOp<"input"> {
   let summary = "a read-only tensor that the caller binds";
   let description = [{
-    If ranks share experts, `shard` says which part of a tensor this is at each of them; without it they have all of
-    it. The shapes are those of the part.
+    If ranks share experts, `shard` says which part of a tensor this is at each of them; without it they have all of it. The type
+    has the shape of the part.
   }];
   let arguments = (ins StrAttr:$tensor, OptionalAttr<Moe_ShardingAttr>:$sharding);
   let results = (outs Moe_Tensor:$value);
@@ -187,14 +187,14 @@ def Moe_GmmOp : Moe_Differentiable<"gmm", [AttrSizedOperandSegments]> {
     not 0, is a factor of the product, applied in f32 before rounding. A `bias` [E,N], or [N] of tokens, is added to
     that, also before rounding.
 
-    A weight of codes has a `weight_scale`, whose dimensions divide those of the weight: [E,1,N] is one per column of the
+    A weight of codes has a `weight_scale`, whose dimensions divide the weight's: [E,1,N] is one per column of the
     product, or [E,N,1] with `transpose`. bf16 rows are multiplied by its numbers in bf16. Rows of codes, which need such a
     weight, have a `row_scale` [R]; their sums are exact. Their weight may also have no scale: its numbers are then the
     codes. Rows may also be codes f8E4M3FN of moe.encode with a bf16 `row_scale` [R,C/32], in blocks along them, which are
     those that `round_a` says; their weight is bf16. An element of ui8 has two codes of 4 bits: the weight is
     [E,C,N/2], or [E,N,C/2] with `transpose`. It may have a `weight_zero`, as its scales, and scales of groups along the sum for
-    rows of codes, too. With scales of f8E8M0 or f8E4M3FN its codes are E2M1, which bf16 rows multiply. Beside those of
-    f8E4M3FN it may have a `weight_factor` [E,1], or [1] of tokens, f32, which multiplies the sums as `alpha` does.
+    rows of codes, too. With scales of f8E8M0 or f8E4M3FN its codes are E2M1, which bf16 rows multiply. Beside scales of f8E4M3FN
+    it may have a `weight_factor` [E,1], or [1] of tokens, f32, which multiplies the sums as `alpha` does.
 
     `round_a` and `round_b` say how rows and weight are rounded before they are multiplied, in blocks of 32 along the
     sum or by the largest magnitude of each expert's rows and weight, `row_amax` and `weight_amax` [E,1], or [1] of
@@ -235,12 +235,12 @@ def Moe_GmmWeightGradOp : Moe_Node<"gmm_weight_grad", [AttrSizedOperandSegments]
 def Moe_EncodeOp : Moe_Node<"encode", [AttrSizedOperandSegments]> {
   let summary = "rows [R,N] or tokens [T,N], rounded -> codes f8E4M3FN of that shape, and the scales of blocks";
   let description = [{
-    What a product makes of a factor that it rounds in the same way. By an `amax` [E,1], or [1] of tokens, codes are the only
-    result. In blocks, each of which shares a power of two, bf16, N is a multiple of 32. What a moe.gmm makes of rows is in
-    blocks of 32 numbers of a row: a second result, scales [R,N/32], has a number for each. What a moe.gmm_weight_grad makes is
-    in blocks of 32 rows of an expert in a column: scales [R,N/32] has those of whole blocks, and a third result, end scales
-    [E,N], or [N] of tokens, those of an expert's last block, if that is shorter. The value may be codes along rows itself, with
-    their `value_scale`: the numbers that they stand for are rounded again.
+    The codes that a product makes of a factor that it rounds in the same way. By an `amax` [E,1], or [1] of tokens, codes are the
+    only result. In blocks, each of which shares a power of two, bf16, N is a multiple of 32. A moe.gmm rounds rows in blocks of
+    32 numbers of a row: a second result, scales [R,N/32], has a number for each block. A moe.gmm_weight_grad rounds in blocks of
+    32 rows of an expert in a column: scales [R,N/32] has the scales of whole blocks, and a third result, end scales [E,N], or [N]
+    of tokens, the scales of an expert's last block, if that is shorter. The value may be codes along rows itself, with their
+    `value_scale`: the numbers that they stand for are rounded again.
   }];
   let arguments = !con((ins Moe_Tensor:$value, Optional<Moe_Tensor>:$amax, Optional<Moe_Tensor>:$value_scale,
                             Moe_RoundingAttr:$round_a), nodeAttrs);
@@ -273,7 +273,7 @@ def Moe_ColumnSumOp : Moe_Node<"column_sum"> {
 }
 
 def Moe_RowDotOp : Moe_Node<"row_dot"> {
-  let summary = "a [R,N], b [E,N], optional addend [R] -> addend + dot product of each row with that of its expert [R]";
+  let summary = "a [R,N], b [E,N], optional addend [R] -> addend + dot product of each row with its expert's row of b [R]";
   let description = [{
     The part of a bias in the gradient of a routing weight. On tokens, a [T,N], b is [N]. Sums are f32.
   }];
@@ -370,8 +370,8 @@ def Moe_QuantizeOp : Moe_Node<"quantize"> {
 def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]> {
   let summary = "a gmm and the activation of its product, which need not be kept";
   let description = [{
-    On rows or tokens, as moe.gmm. The product gate_up is rounded as if it were stored, so the results are those of the
-    two nodes. It is a result on request.
+    On rows or tokens, as moe.gmm. The product gate_up is rounded as if it were stored, so two separate nodes give the same
+    results. It is a result on request.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Optional<Moe_Tensor>:$bias,
                             Optional<Moe_Tensor>:$row_scale, Optional<Moe_Tensor>:$weight_scale,
@@ -387,8 +387,7 @@ def Moe_GmmActivationOp : Moe_Node<"gmm_activation", [AttrSizedOperandSegments]>
 def Moe_GmmActivationGradOp : Moe_GradientNode<"gmm_activation_grad", [AttrSizedOperandSegments]> {
   let summary = "a gmm and the activation_grad that reads its product as act_grad, which is not kept";
   let description = [{
-    On rows or tokens, as moe.gmm. The product is rounded as if it were stored, so the results are those of the two
-    nodes.
+    On rows or tokens, as moe.gmm. The product is rounded as if it were stored, so two separate nodes give the same results.
   }];
   let arguments = !con((ins Moe_Tensor:$rows, Moe_Tensor:$weight, Moe_Tensor:$gate_up,
                             Optional<Moe_Tensor>:$row_weights, Optional<Moe_Tensor>:$row_scale,

@@ -28,8 +28,8 @@ inline mlir::LogicalResult checkScaled(NodeOp node, llvm::StringRef what, mlir::
                          << (what == "row" ? "s are " : " is ") << shapeText(value.getType());
 }
 
-// Whether every dimension of the scale but that of experts divides that of the weight, or has a number for
-// each square of codes of 8-bit floats.
+// Whether the scale has as many experts as the weight, and its other dimensions divide the weight's or, for
+// codes of 8-bit floats, have a number for each square of codes.
 inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
   const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const auto type = mlir::cast<MoeTensorType>(scale.getType());
@@ -65,7 +65,7 @@ mlir::LogicalResult checkFactor(Op op) {
   return error << "its weight scale is " << shapeText(scale.getType()) << ", expected f8E4M3FN";
 }
 
-// Codes of 8 bits are added up in one int32; those of 4 bits in stretches.
+// Codes of 8 bits are added up in one int32, codes of 4 bits in stretches.
 template <class Op>
 mlir::LogicalResult checkLength(Op op) {
   const auto weight = mlir::cast<MoeTensorType>(op.getWeight().getType());
@@ -114,7 +114,8 @@ mlir::LogicalResult checkScales(Op op) {
                        << "of the product, because its rows have codes";
 }
 
-// Factors of bf16 are rounded, by an amax or in whole blocks along a sum; squares are only those of a weight.
+// Factors of bf16 are rounded, by an amax or in whole blocks along a sum; only a weight is rounded in
+// squares.
 inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir::Value factor,
                                          std::optional<Rounding> rounding, mlir::Value amax,
                                          bool isWeight = false) {

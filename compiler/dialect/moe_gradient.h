@@ -40,7 +40,7 @@ struct NewTensor {
 
 class GradientBuilder {
  public:
-  // `kept` maps the forward's values to those of the backward entry; new nodes are appended to it. `needed`
+  // `kept` maps the forward's values to values of the backward entry; new nodes are appended to it. `needed`
   // are the values of the forward that need a gradient.
   GradientBuilder(EntryOp backward, const mlir::IRMapping& kept, const llvm::DenseSet<mlir::Value>& needed,
                   llvm::StringSet<> tensorNames);
@@ -126,7 +126,7 @@ std::string takeName(llvm::StringSet<>& taken, llvm::StringRef name);
 // Other outputs of rows are there for a separate backward.
 bool isResult(OutputOp output);
 
-// The tensor's name, or that of the node if it does not name its results.
+// The tensor's name, or the node's name if the node does not name its results.
 std::string nameOf(mlir::Value value);
 
 // "dx" for the tensor x of tokens, or of rows if the caller gives it or it is a result; "d_expert_weights";

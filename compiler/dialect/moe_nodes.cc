@@ -202,7 +202,8 @@ class TensorChecker {
     return reads_[static_cast<size_t>(operand - op_.reads.begin())];
   }
 
-  // Those that are allowed; that of the first of the operands that must have the same one.
+  // The element types that are allowed. Operands that must share a type all have the type of the first of
+  // them.
   llvm::SmallVector<mlir::Type> typesOf(const OperandInfo& operand, mlir::Value value) {
     const bool sharesType = operand.types.size() > 1 && !operand.isFactor && operand.scales == nullptr;
     if (sharesType && shared_) return {shared_};

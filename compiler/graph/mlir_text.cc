@@ -182,9 +182,9 @@ class Scanner {
     return next != text_.npos && text_[next] == '=';
   }
 
-  // The depth is that of the open brackets plus `hidden`, that of an alias used here. All text up to the next
-  // definition counts as part of the last defined alias, because only the parser knows where a definition
-  // ends.
+  // The depth is the number of open brackets plus `hidden`, the depth of an alias that is used here. All text
+  // up to the next definition counts as part of the last defined alias, because only the parser knows where a
+  // definition ends.
   Status skipChecked(size_t bytes, int hidden) {
     const int depth = static_cast<int>(levels_.size()) - 1 + hidden;
     if (defined_ != nullptr) *defined_ = std::max(*defined_, depth);

@@ -22,7 +22,8 @@ std::vector<OpPort> portsOf(std::span<const OperandInfo> operands) {
   return ports;
 }
 
-// The ops that move rows have a routing, and others than those of programs; programs alone have fused ones.
+// Ops that move rows differ from the ops of programs that move rows: they have a routing. Only programs have
+// fused ops.
 std::vector<OpSchema> makeSchemas() {
   std::vector<OpSchema> schemas = {
       {"route", {{"expert_ids", false}, {"placement", false}}, {kRouting}},

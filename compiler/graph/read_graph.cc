@@ -34,7 +34,7 @@ class GraphReader {
   GraphReader(std::string_view file, mlir::MLIRContext& context)
       : errors_(file), r_{std::string(file), errors_, mlir::OpBuilder(&context), {}, {}, {}} {}
 
-  // Errors of fields, else those of the dialect.
+  // Errors: from fields or, if there are none, from the dialect.
   Expected<Module> read(const JsonValue& root, SymbolSets sets) {
     const DiagnosticReport report(*r_.builder.getContext(), r_.file);
     Module module(mlir::ModuleOp::create(r_.at(root.pos)));
@@ -178,8 +178,8 @@ class GraphReader {
     }
   }
 
-  // A word, or "activation.columns" or "activation.rows": that of what the activation reads, which the symbol
-  // selects.
+  // Reads a word; or "activation.columns" or "activation.rows", the sharding of what the activation that the
+  // symbol selects reads.
   std::optional<Sharding> readSharding(Fields& fields) {
     const JsonValue* json = fields.find("parallel", JsonKind::kString);
     const size_t dot = json == nullptr ? std::string::npos : json->text.find('.');

@@ -319,7 +319,7 @@ class Differentiation {
   std::vector<std::pair<Value, moe::SavedOp>> saved_;
 };
 
-// Only outputs read a weight gradient, and their type is that of the value.
+// Only outputs read a weight gradient, and an output has the type of its value.
 void narrowGradient(mlir::Operation* op) {
   if (!moe::isSum(op)) return;
   const moe::MoeTensorType type = tensorType(op->getResult(0));

@@ -11,8 +11,8 @@
 namespace sluice {
 
 // How a value is encoded: by an amax if the rounding is scaled; else in blocks down its columns if `experts`
-// is given, the dimension of experts of end scales, which those of tokens do not have; else in blocks along
-// its rows.
+// is given (the dimension of experts of end scales, which end scales of tokens do not have); else in blocks
+// along its rows.
 struct EncodeForm {
   Rounding rounding = Rounding::kNone;
   mlir::Value amax = {};

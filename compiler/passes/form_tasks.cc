@@ -179,8 +179,8 @@ int32_t slotRowsOf(moe::GraphOp graph) {
   return least == 0 ? 16 : static_cast<int32_t>(least);
 }
 
-// Sums over all tokens are the only tasks of space once, and nodes cut by a larger size those of groups;
-// other programs do not have these.
+// Only sums over all tokens are tasks of space once, and only nodes cut by a larger size are tasks of space
+// groups; a program without such nodes does not have the space.
 std::vector<Space> spacesOf(moe::GraphOp graph, int32_t slotRows) {
   int32_t tokens = 1, groups = 0;
   bool hasOnce = false;

@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// The run-time extents of `moe` have the same negative numbers as those of programs.
+// A run-time extent of `moe` is the negative of its number in programs.
 Dim dimOf(int64_t size) {
   using Tensor = moe::MoeTensorType;
   static_assert(Tensor::kTokens == -static_cast<int64_t>(Extent::kTokens));

@@ -7,7 +7,7 @@ include "mlir/Pass/PassBase.td"
 def QuantizeWeights : Pass<"quantize-weights", "::mlir::ModuleOp"> {
   let summary = "gives weights of products codes, and a scale for each column of the product";
   let description = [{
-    Before: a moe.graph. After: every input of bf16 that is the weight of a product, except those of `keep`, is of the codes of
+    Before: a moe.graph. After: every input of bf16 that is the weight of a product, except inputs of `keep`, is of the codes of
     its encoding, two of 4 bits in a ui8, and there is an input NAME_scale, f32, with a number for all that share one; with
     zeros there is NAME_zero, too. Products with a weight in the opposite direction, as in a
     backward, read the same inputs. A graph that has weights of codes stays as it is. Fails: no such input; another reader
@@ -83,9 +83,9 @@ def WeightRows : Pass<"weight-rows", "::mlir::ModuleOp"> {
 def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
   let summary = "gives products the amaxes by which they round their factors";
   let description = [{
-    Before: products that round factors by an amax, which lacks. After: that of rows is a node moe.amax or, if delayed, an
-    input NAME_amax_used; that of the step is an output NAME_amax if delayed or asked for. That of a weight is an input NAME_amax. Fails: such a
-    weight that is no input. Tests: tests/compiler/passes/scale_factors.mlir and scale_factors_inputs.mlir.
+    Before: products that round factors by an amax, but have none. After: the amax of rows is a node moe.amax or, if delayed, an input
+    NAME_amax_used; the amax of the step is an output NAME_amax if delayed or asked for. The amax of a weight is an input NAME_amax. Fails: such
+    a weight that is no input. Tests: tests/compiler/passes/scale_factors.mlir and scale_factors_inputs.mlir.
   }];
   let options = [Option<"delayed", "delayed", "bool", "false", "the caller gives the amaxes of rows">,
                  Option<"outputs", "outputs", "bool", "false", "amaxes of rows are outputs, too">];

@@ -45,7 +45,7 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
   }
   static bool writesTokens(moe::NodeOp node) { return hasTokens(node->getResult(0)); }
 
-  // The space that the node declares, else that of its result; for a sum, that of what it sums.
+  // The space that the node declares, else the space of its result or, for a sum, the space of what it sums.
   moe::SplitAttr splitFor(moe::NodeOp node, int32_t rowsOfNode, int32_t tokensOfSlot) {
     moe::SplitSpace space = moe::SplitSpace::rows;
     if (writesTokens(node)) {

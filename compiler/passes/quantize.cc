@@ -168,7 +168,8 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
         builder.getStringAttr(name), sharding);
   }
 
-  // The part of a scale that a rank has: if the dimension that is shared has several, that of its part.
+  // The part of a scale that a rank has: the same part as of the weight, or all of it if the scale has one
+  // number along the dimension that ranks share.
   static moe::ShardingAttr shardingOf(moe::InputOp input, llvm::ArrayRef<int64_t> scale) {
     const auto sharding = input.getSharding();
     if (!sharding) return {};
@@ -283,7 +284,7 @@ class RowsQuantizer {
     return codes_[{rows, columnScale}] = {made.getCodes(), made.getScale()};
   }
 
-  // A row's codes are those of its token, so rows that are read as codes alone are sent as such.
+  // A row has the codes of its token, so rows that are only read as codes are sent as codes.
   void quantizeBefore(moe::QuantizeOp ofRows) {
     auto dispatch = ofRows.getValue().getDefiningOp<moe::DispatchOp>();
     if (!dispatch || dispatch.getWeights() || !dispatch.getRows().hasOneUse() || ofRows.getColumnScale())

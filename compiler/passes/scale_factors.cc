@@ -64,8 +64,9 @@ class EntryScaler {
                                    builder_.getF32Type());
   }
 
-  // The amax of rows: that of this step, or the one that the caller gives. For the caller that of this step
-  // is an output; that of what an earlier entry kept, or reads too, is an output there.
+  // The amax by which rows are rounded: measured in this step, or given by the caller. This step's amax is an
+  // output for the caller; if an earlier entry kept the rows, or reads them too, it is an output of that
+  // entry.
   Value amaxOf(Value rows, int64_t experts) {
     Value& known = amaxes_[rows];
     if (known) return known;

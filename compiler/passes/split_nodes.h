@@ -17,8 +17,8 @@ struct SplitNodes {
 // A tensor that an entry saved is traced to its producer there.
 SplitNodes splitNodesOf(moe::GraphOp graph);
 
-// The sizes that nodes of a graph declare; 0 if no node does. Of two sizes of rows, the smaller one: that of
-// slots.
+// The sizes that nodes of a graph declare; 0 if no node does. If there are two sizes of rows, `rows` is the
+// smaller one, the size of slots.
 struct DeclaredSlots {
   int32_t rows = 0;
   int32_t tokens = 0;

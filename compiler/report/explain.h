@@ -1,6 +1,6 @@
 // Explanation: what every node of a graph became and why, for people (text) and tools (JSON).
 //
-// Value types and free functions. The terms are those of docs/SCHEDULE.md; nothing is measured.
+// Value types and free functions. docs/SCHEDULE.md explains the terms; nothing is measured.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct FamilyExplanation {
   int64_t tasksInStep = 0;  // in a balanced step with max_tokens
   int32_t busyCores = 0;    // seats of the lane that have tasks in its table
   int32_t cores = 0;        // seats of the lane
-  int32_t firstCore = 0;    // first core of the lane, among those of its kind
+  int32_t firstCore = 0;    // first core of the lane, among the cores of its kind
   int32_t priority = 0;     // of its lane; smaller numbers first
   FamilyOrder order;
   std::vector<std::string> why;  // space, slots, tiles, and the compiler's decisions about it

@@ -25,7 +25,7 @@ std::string eventLine(const TaskProgram& program, const EventExplanation& event)
   return text;
 }
 
-// "8 cores", "40 vector cores from 8 on": those of the family's lane.
+// "8 cores", "40 vector cores from 8 on": the cores of the family's lane.
 std::string coresText(const TaskProgram& program, const FamilyExplanation& explanation) {
   const CoreKind kind = program.at(explanation.family).core;
   return fmt::format("{}{} cores{}", explanation.cores,

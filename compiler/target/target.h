@@ -33,9 +33,9 @@ struct Target {
 };
 
 // Reads the model `nameOrPath`: a path if it ends in ".json", else the name of a file in the first of
-// `folders` that has it, or else of a model that is embedded in this program (targets/); "native" is that of
-// this machine's processor. Errors: no such target (lists the existing ones), a file that is not a device
-// model, a key that nothing reads, a figure without a source.
+// `folders` that has it, or else of a model that is embedded in this program (targets/); "native" is the
+// model of this machine's processor. Errors: no such target (lists the existing ones), a file that is not a
+// device model, a key that nothing reads, a figure without a source.
 Expected<Target> loadTarget(const std::string& nameOrPath, std::span<const std::string> folders);
 
 // The first model, by name, that was measured for this processor (processorModel()), or else "cpu". Errors: a

@@ -1,4 +1,4 @@
-// The loop of the weighted sum of rows over any Vector (ops/cpu/vector_*.h), and that of sums of their
+// The loops of the weighted sum of rows over any Vector (ops/cpu/vector_*.h), and of the sums of the rows'
 // scalars. Internal linkage: see ops/cpu/blocked_product.h.
 #pragma once
 

@@ -62,8 +62,8 @@ int32_t columnsFrom(const Source& source, int32_t col, int32_t n) {
     return smaller(Unit::kNr, n - col);
 }
 
-// The tile of c that is stored after that of the group `from` and the panel of `col`: in its panel, then in
-// the next one.
+// The lines of the tile of `c` that is stored after the tile of the row group at `from` in the panel at
+// `col`: the next tile of this panel, else the first tile of the next panel.
 template <class Unit, class Source>
 Lines nextOfC(const Source& source, const Block& block, int32_t from, int32_t col) {
   if (from + Unit::kMr < block.rows)
@@ -204,8 +204,8 @@ struct ScratchLayout {
   static_assert(kABytes % 64 == 0 && kPanelBytes % 64 == 0 && kWideBytes % 64 == 0 &&
                 Unit::kMc % Unit::kMr == 0 && Unit::kMc % 16 == 0);
 
-  // With one part of the sum one tile at a time is needed, with several those of a panel of columns; with
-  // several blocks those of all panels.
+  // If the sum has one part, one tile at a time is needed; if it has several parts, the tiles of a panel of
+  // columns; if it has several blocks, the tiles of all panels.
   static size_t bytes(int32_t n, int32_t k) {
     const int64_t panels = k > Unit::kKc && n > 0 ? roundUp(n, Unit::kNr) / Unit::kNr : 1;
     const int64_t tiles = k > Unit::kKPart ? panels * (Unit::kMc / Unit::kMr) : 1;

@@ -55,8 +55,8 @@ inline bool hasDifficult(const uint8_t* __restrict codes, int32_t columns) {
   return have != 0;
 }
 
-// A row of codes that are normal or 0 times finite powers, of which `offset` has the bits less those of the
-// least exponent.
+// Decodes a row of codes that are normal or 0, times finite powers. `offset` has the bits of each column's
+// power, less the bits of the least exponent.
 inline void decodeNormal(const uint8_t* __restrict codes, const uint16_t* __restrict offset, int32_t columns,
                          BFloat16* __restrict to) {
   for (int32_t j = 0; j < columns; ++j) {

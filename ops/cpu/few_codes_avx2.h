@@ -14,7 +14,7 @@
 //       bring the codes into the order [element][column], or [pair of elements][column] if a byte has two
 //       for stretches: for groups of rows: tile += a group * the numbers of the panel in this part
 //
-// Sums run in the order of blocked_product.h, so that the bits are those of packed numbers. Internal linkage:
+// Sums run in the order of blocked_product.h, so that packed numbers give the same bits. Internal linkage:
 // see there.
 #pragma once
 
@@ -79,8 +79,8 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
     rowsOfGroup_ = (m - 1) / groups + 1;
   }
 
-  // The scales of all columns lie after the tiles, in room for those of more rows. If a byte has the codes of
-  // two columns, tiles have the columns of even number first, as Scales have.
+  // The scales of all columns lie after the tiles, in memory that tiles of more rows would use. If a byte has
+  // the codes of two columns, tiles have the columns of even number first, as Scales have.
   template <class Source>
   void alongRows(const Source& source, int32_t n, int32_t k, float* tiles) const {
     Room room;
@@ -207,7 +207,8 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
     });
   }
 
-  // `rows` are those of a, kLine floats apart; `nextTile` leads from the tile of a panel to the next one.
+  // `rows` are the rows of `a`, kLine floats apart; `nextTile` leads from the tile of a panel to the next
+  // one.
   template <int kRows, CodeKind kKind, bool kPairs>
   SLUICE_NOT_INLINED static void sized(const Panels& of, const float* rows, int32_t length, int64_t nextTile,
                                        float* tile) {

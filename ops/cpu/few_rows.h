@@ -1,4 +1,4 @@
-// Products of few rows. Their time is that of reading b from memory, so b is used block by block from the
+// Products of few rows. Reading b from memory takes most of their time, so b is used block by block from the
 // first cache level while the next blocks are prefetched. The sums run in the order of blocked_product.h, so
 // both give the same bits.
 //

@@ -1,4 +1,5 @@
-// The tables of kernels of each instruction set, for those of select.cc and for tests.
+// The tables of kernels of each instruction set, from which select.cc builds a table for the machine, and for
+// tests.
 //
 // A namespace has only the kernels that are compiled for it: the AVX-VNNI and AMX sets take the others from
 // AVX2 and AVX-512. Only tests link amx_emulated, the source of amx on a software tile unit,

@@ -17,7 +17,7 @@ constexpr int64_t kPerElement = 1;
 template <>
 constexpr int64_t kPerElement<Nibbles> = 2;
 
-// Where number `index` lies; that of codes of 4 bits is even.
+// Where number `index` lies. For codes of 4 bits `index` is even.
 template <class T>
 const T* numberAt(const T* from, int64_t index) {
   return from + index / kPerElement<T>;

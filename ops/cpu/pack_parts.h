@@ -10,9 +10,9 @@
 namespace sluice::ops {
 namespace {
 
-// The panel of b [k, cols] whose codes begin at `codes`; if `transposed`, they are [cols, k]. For parts of
-// them convert(codes, first, rows, columns, to, ldTo) writes the elements: `first` is that of the part in the
-// sum, and rows and columns are those in memory.
+// The panel of b [k, cols] whose codes begin at `codes`; if `transposed`, they are [cols, k]. For each part
+// of them convert(codes, first, rows, columns, to, ldTo) writes the elements: `first` is the part's first
+// element of the sum, and rows and columns are counted as in memory.
 template <class Unit, class Pack, class B, class Convert>
 void packParts(bool transposed, const B* codes, int64_t ld, int32_t cols, int32_t k, PanelElement<Unit>* dst,
                const B* ahead, const Convert& convert) {

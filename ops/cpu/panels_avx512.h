@@ -255,8 +255,8 @@ struct PanelsAvx512 : Dot {
     inlined<kRows, kVectors, kFirst, kQuarters>(a, b, words, result, ahead);
   }
 
-  // kQuarters: of one more vector. Processors that add 512 bits in two halves save one with two quarters; a
-  // single quarter has half a vector with that of the next row.
+  // kQuarters: how many quarters of one more vector are used. Processors that add 512 bits in two halves save
+  // one half with two quarters; a single quarter shares half a vector with the quarter of the next row.
   template <int kRows, int kVectors, bool kFirst, int kQuarters = 0, class Rows, class Result, class AnyAhead>
   SLUICE_UNROLLED static void inlined(Rows a, Panel b, int32_t words, const Result& result, AnyAhead& ahead) {
     constexpr bool kHalf = kQuarters >= 2;

@@ -92,7 +92,8 @@ class NumberRounder {
   uint16_t operator()(uint16_t bits, const BlockPower& power) const {
     const float x = widenBf16(bits & 0x7fff) * power.down;
     const float y = x < largest_ ? x : largest_;
-    // adding and subtracting 1.5 of the power of two whose last bit is that of the result rounds to it
+    // adding and subtracting 1.5 times the power of two whose last bit is the result's last bit rounds to
+    // that bit
     const int32_t exponent = __builtin_bit_cast(int32_t, y) & 0x7f800000;
     const int32_t normal = exponent > least_ ? exponent : least_;
     const float rounder = __builtin_bit_cast(float, (normal + distance_) | 0x400000);

@@ -1,5 +1,5 @@
 // Products with a transposed weight, b [n, k], of more rows than columns.h is for: computed as the transposed
-// product, whose rows are those of b, read in place, and whose columns are the rows of a. So only a is
+// product, whose rows are the rows of b, read in place, and whose columns are the rows of a. So only a is
 // transposed and packed, which is smaller.
 //
 //   pack all of a: [k / 2][kNr] pairs

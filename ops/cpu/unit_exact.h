@@ -1,5 +1,6 @@
-// The unit of codes where nothing multiplies bytes: that of fp32, which adds the products of a block of the
-// sum exactly, and sums of blocks in int32. Internal linkage: see blocked_product.h.
+// The unit of codes for processors that cannot multiply bytes: it uses the unit of fp32, which adds the
+// products of a block of the sum exactly, and adds the sums of blocks in int32. Internal linkage: see
+// blocked_product.h.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,8 @@
 namespace sluice::ops {
 namespace {
 
-// kBytes: those of a row, of which a copy is one instruction then; 0: args.bytes.
+// kBytes: the bytes of a row, so that the compiler knows them and copies a row by one instruction; 0:
+// args.bytes.
 template <size_t kBytes>
 void gather(const GatherRowsArgs& args) {
   const size_t bytes = kBytes != 0 ? kBytes : static_cast<size_t>(args.bytes);

@@ -2,8 +2,8 @@
 //
 // A tile of `gmm activation` is half gate columns and half the matching up columns of the weight, so that
 // both of an element are sums of one thread. Without a gate, all columns are those that the activation reads,
-// and up is 1. Rounding is that of the CPU's ops, where each bf16 matrix is stored: gate and up are rounded
-// before the activation, the gradient of act before that of gate and up; the rest is fp32.
+// and up is 1. Numbers are rounded where the CPU's ops store a bf16 matrix: gate and up before the
+// activation, the gradient of act before the gradient of gate and up; the rest is fp32.
 #pragma once
 
 #include "ops/gpu/hw.h"

@@ -105,8 +105,8 @@ SLUICE_DEVICE void abortWith(const Chain& chain, BlockShare share, Role role, co
   signalSystem(chain.abort, 1);
 }
 
-// By the warp: which of a core's lanes has waited too long for an event, if one has; that of the earliest
-// segment, and then the first.
+// By the warp: reports the lane of a core that has waited too long for an event, if there is one. Of several,
+// it is the first lane of the earliest segment.
 SLUICE_DEVICE bool reportHead(const Chain& chain, BlockShare share, Role role, int core, uint64_t waited) {
   Head head = headOf(chain, role, core);
   const bool isWaiting = head.task != head.end && !isReady(chain, &head);
@@ -339,7 +339,7 @@ SLUICE_DEVICE const Chain& chainOf(const Launch& launch) {
 }
 
 // The kernel, in kChainThreads threads with sizeof(ChainMemory<Shape>) bytes of shared memory. The number of
-// blocks is a multiple of that of partitions.
+// blocks is a multiple of the number of partitions.
 template <class Shape>
 SLUICE_DEVICE void runChain(const Launch& launch) {
   auto* const memory = reinterpret_cast<ChainMemory<Shape>*>(sharedMemory());

@@ -1,5 +1,5 @@
-// Copies of rows by the threads of the comm role, between memory of any alignment, which may be that of
-// another rank.
+// Copies of rows by the threads of the comm role, between memory of any alignment, which may be another
+// rank's.
 #pragma once
 
 #include "ops/gpu/hw.h"

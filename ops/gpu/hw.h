@@ -6,7 +6,7 @@
 // their source is tested where there is no GPU. No fmt and no containers here or in kernels.
 //
 // A warp is 32 threads, a warpgroup four warps from a multiple of 128 on. `aligned` functions must be called
-// by all threads of a warp, or of a warpgroup, together. Facts are those of the PTX ISA 8.5 (wgmma,
+// by all threads of a warp, or of a warpgroup, together. Facts are from the PTX ISA 8.5 (wgmma,
 // cp.async.bulk, mbarrier, memory consistency model: proxies).
 #pragma once
 
@@ -60,7 +60,7 @@ SLUICE_DEVICE void signalSystem(uint64_t* counter, uint64_t amount);
 // Adds to a number in shared memory and returns what it was; orders what all who add do before and after.
 SLUICE_DEVICE uint32_t addShared(uint32_t* number, uint32_t amount);
 
-// Order plain accesses with those of the async proxy (TMA copies and products, which read shared memory by
+// Order plain accesses with accesses of the async proxy (TMA copies and products, which read shared memory by
 // themselves). The first is needed by a thread that copies global memory which others wrote with store(),
 // after its fenceAcquire(). The second is for shared memory only, and costs far less: each thread that wrote
 // it with store() calls it before the barrier after which a copy reads it; for a product that may also be
@@ -185,7 +185,7 @@ SLUICE_DEVICE uint32_t packBf16(float first, float second);
 SLUICE_DEVICE float firstBf16(uint32_t pair);
 SLUICE_DEVICE float secondBf16(uint32_t pair);
 
-// exp(x) and 1 / x, with relative errors far below those of bf16; infinite or 0 where out of range.
+// exp(x) and 1 / x, with relative errors far below bf16's; infinite or 0 where out of range.
 SLUICE_DEVICE float exponential(float x);
 SLUICE_DEVICE float reciprocal(float x);
 

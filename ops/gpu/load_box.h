@@ -120,7 +120,8 @@ SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
 
 // ---- Gathered rows.
 
-// What the index says of the rows that a stage gathers: number i of lane l is that of sources[l + 32 i].
+// The entries of the index for the rows that a stage gathers: names[i] of lane l belongs to sources[l + 32
+// i].
 struct NamedRows {
   int32_t names[4];
 };
@@ -201,8 +202,9 @@ SLUICE_DEVICE void forBoxes(std::byte* to, const Operand* operand, int k, const 
     loadBox(to + box * bytes, operand, placeOf(operand, box, k));
 }
 
-// Fills a free stage from k on; its second operand begins `aBytes` further. By the warp. `next`: as the index
-// has them, the rows of this stage, and then those of the next: it is read one stage ahead.
+// Fills a free stage from k on; its second operand begins `aBytes` further. By the warp. `next` has the
+// index's entries for the rows of this stage, and afterwards for the rows of the next stage: the index is
+// read one stage ahead.
 SLUICE_DEVICE void fillStage(std::byte* stage, uint32_t aBytes, Barrier* full, Operands* operands, int k,
                              NamedRows* next) {
   bool isHeld = false;

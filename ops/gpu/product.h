@@ -1,9 +1,9 @@
 // One tile of a grouped product: out[rows, columns] = a[rows, k] * weight[expert], bf16 with fp32 sums.
 //
 // A tile is up to 128 rows and kColumns columns. A stage of the ring holds 64 k of both operands. Edges need
-// no care: outside of a matrix loads read 0 and stores write nothing. Rows after those of the task are
-// another's: what is computed of them is never stored. Two warpgroups multiply 64 rows each, and never wait
-// for each other. Epilogues that do more than to store the sums are in activation.h.
+// no care: outside of a matrix loads read 0 and stores write nothing. Rows after the task's rows belong to
+// another task: what is computed of them is never stored. Two warpgroups multiply 64 rows each, and never
+// wait for each other. Epilogues that do more than to store the sums are in activation.h.
 #pragma once
 
 #include <iterator>
@@ -18,7 +18,7 @@
 
 namespace sluice::gpu {
 
-// Without an activation the kernel takes that of each task, and has the code of all.
+// With kAnyActivation the kernel reads each task's activation, and has the code of all activations.
 template <int kColumns_, int kStages_, int kActivation_ = kAnyActivation>
 struct ProductShape {
   static constexpr int kColumns = kColumns_;  // 128 or 256
@@ -52,14 +52,14 @@ SLUICE_DEVICE bool isGated(const Product* product) {
   return (kGated >> static_cast<uint32_t>(chosenActivation<Shape::kActivation>(product)) & 1) != 0;
 }
 
-// Whether the second half of a tile's columns are those of up.
+// Whether the second half of a tile's columns are columns of up.
 template <class Shape>
 SLUICE_DEVICE bool hasUp(const Product* product) {
   return load(&product->kind) == ProductKind::kActivation && isGated<Shape>(product);
 }
 
 // Where the second half of a tile's columns begins in the weight: after the first half, or at the columns of
-// up that belong to those of gate.
+// up that belong to the tile's columns of gate.
 template <class Shape>
 SLUICE_DEVICE int secondHalf(const Product* product, const NearMatrix* matrices) {
   return load(&product->firstColumn) +
@@ -117,7 +117,7 @@ SLUICE_DEVICE bool hasStored(const NearMatrix* matrices, const int32_t* aIndex, 
   return !isInBoxes(&matrices[kA], aIndex) || !isInBoxes(&matrices[kFactor], factorIndex);
 }
 
-// Adds to the sums of this warpgroup's 64 rows those of `steps` stages.
+// Adds the products of `steps` stages to the sums of this warpgroup's 64 rows.
 template <class Shape, Major kMajorA, Major kMajorWeight>
 SLUICE_DEVICE void multiplyStages(ProductMemory<Shape>* memory, int steps, bool isFenced,
                                   RingPosition<Shape::kStages>* at, AbortWatch* watch,

@@ -26,7 +26,7 @@ SLUICE_DEVICE void initRing(Ring<kStages>* ring, int fillers, int users) {
   }
 }
 
-// A value, in one register. The parity is that of the phase of `full` that fills the stage next.
+// A value, in one register. parity() is the parity of the phase of `full` that fills the stage next.
 template <int kStages>
 struct RingPosition {
   uint32_t count = 0;

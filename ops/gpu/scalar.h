@@ -8,7 +8,7 @@ namespace sluice::gpu {
 
 inline constexpr int kAnyActivation = -1;
 
-// The activation of work that has one: that of the kernel, if the kernel has only one.
+// The activation of work that has one: the kernel's, if the kernel has only one.
 template <int kActivation, class Work>
 SLUICE_DEVICE ActivationKind chosenActivation(const Work* work) {
   if constexpr (kActivation == kAnyActivation)

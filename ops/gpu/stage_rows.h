@@ -44,8 +44,8 @@ struct Staging {
   int next;                          // the area to fill
 };
 
-// Stores the first rows of what is staged to those of a matrix by plain stores of the warpgroup: as many of
-// the staged columns as `columns` has. `corner` is where row 0 goes.
+// Stores the first `rows` staged rows to rows of a matrix, by plain stores of the warpgroup: of each row the
+// first `columns` staged columns. `corner` is where row 0 goes.
 template <int kElementBytes>
 SLUICE_DEVICE void storePlain(std::byte* corner, int64_t pitch, const std::byte* staged, int rows,
                               int columns) {
@@ -75,7 +75,7 @@ SLUICE_DEVICE std::byte* stage(Staging* staging, const Write& write) {
   const int group = mathGroup();
   std::byte* const staged = staging->areas[staging->next];
   staging->next ^= 1;
-  if (threadIndex() % 128 == 0) waitStoresRead<1>();  // those of the time before last have left this memory
+  if (threadIndex() % 128 == 0) waitStoresRead<1>();  // the stores before the last have left this memory
   syncNamed(1 + group, 128);
   write(staged);
   fenceProxyAsyncShared();
@@ -92,8 +92,8 @@ SLUICE_DEVICE void stageRows(Staging* staging, const NearMatrix* out, GroupRows 
     for (int i = 0; i < 32; i += 2)
       store(reinterpret_cast<uint32_t*>(area + fragmentPlace<2>(i)), pairs[i / 2]);
   });
-  // What lies outside of the matrix is not written. A box of fewer rows would reach into the next slot, one
-  // of fewer columns from the columns of gate into those of up.
+  // What lies outside of the matrix is not written. A box of fewer rows would reach into the next slot, a box
+  // of fewer columns from the columns of gate into the columns of up.
   const bool isBox = rows.count == 64 && load(&out->isMapped) &&
                      (columns.first + 64 <= columns.end || columns.end == load(&out->columns));
   if (!isBox) {

@@ -9,7 +9,7 @@ namespace sluice::ops {
 void quantizeReference(const QuantizeArgs& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     const BFloat16* const a = args.a + r * args.lda;
-    // a product or quotient of doubles of 24 bits each, rounded to fp32, is that of fp32
+    // a product or quotient of doubles of 24 bits each, rounded to fp32, is the same as computed in fp32
     const auto at = [&](int64_t j) {
       const double scale = args.columnScale == nullptr ? 1 : double{args.columnScale[j]};
       return double{static_cast<float>(double{toFloat(a[j])} * scale)};

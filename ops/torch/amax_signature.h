@@ -2,7 +2,7 @@
 // (delayed scaling, docs/PRECISION.md).
 //
 // A value type. The program reads the largest magnitude to scale by from its input NAME_amax_used, or
-// measures it, and writes that of this step to its output NAME_amax. Both are F32 of one shape.
+// measures it, and writes this step's largest magnitude to its output NAME_amax. Both are F32 of one shape.
 #pragma once
 
 #include <cstdint>

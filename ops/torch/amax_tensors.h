@@ -20,8 +20,8 @@ using TensorsOrNone = c10::optional<c10::List<at::Tensor>>;
 using AmaxDescription = std::tuple<std::string, std::vector<int64_t>, bool>;
 std::vector<AmaxDescription> describeAmaxes(const std::vector<AmaxSignature>& amaxes);
 
-// A value type: tensors in the order of the layer's amaxes. A step reads `used`, and writes those of `found`
-// that its entry computes.
+// A value type: tensors in the order of the layer's amaxes. A step reads `used`, and writes the tensors of
+// `found` that its entry computes.
 class AmaxTensors {
  public:
   AmaxTensors() = default;
@@ -33,7 +33,7 @@ class AmaxTensors {
   c10::IValue kept() const { return tensors_; }
   explicit AmaxTensors(const c10::IValue& kept) : tensors_(kept.toTensorVector()) {}
 
-  // Calls bind(name, tensor) for those of an entry. The names are those of `amaxes`.
+  // Calls bind(name, tensor) for the tensors of an entry. `amaxes` has the names.
   using Bind = std::function<void(const std::string&, const at::Tensor&)>;
   void bindForward(const std::vector<AmaxSignature>& amaxes, const Bind& bind) const;
   void bindBackward(const std::vector<AmaxSignature>& amaxes, const Bind& bind) const;

@@ -104,8 +104,8 @@ class Arrival : public StepWatcher {
       spreadRows(*layout_, view.data, probs.data_ptr(), rowBytesOf(probs));
   }
 
-  // Selects the ids and probabilities of this rank's experts from those of each row's token. There is one
-  // expert, the rank itself, so rows have no gaps.
+  // Selects the ids and probabilities of this rank's experts among all ids and probabilities of each row's
+  // token. There is one expert, the rank itself, so rows have no gaps.
   void selectOwn(const float* sides) {
     const int64_t topK = exchange_.columns("d_probs"), width = probs.size(1);
     int64_t* id = experts.data_ptr<int64_t>();
@@ -153,7 +153,7 @@ at::Tensor received(const RowLayout& layout, const at::Tensor& rows) {
   return made;
 }
 
-// Gradients of the probabilities of each row, as those of all K of its token.
+// Turns gradients of the probabilities of each row into gradients of all K probabilities of its token.
 at::Tensor ofTokens(const TokenExchange& exchange, const RowLayout& layout, const at::Tensor& grads,
                     const at::Tensor& places) {
   const int64_t topK = exchange.columns("d_probs"), width = grads.size(1);

@@ -23,7 +23,7 @@ namespace sluice {
 class Layer : public torch::CustomClassHolder {
  public:
   // Collective. `path` names a task program, `weights` its weights in the order of the op's arguments.
-  // `arguments` are those of Workspace::agree().
+  // `arguments` are as for Workspace::agree().
   Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path, const std::vector<std::string>& weights,
         const std::string& arguments);
 

@@ -1,9 +1,9 @@
 // LayerSignature: a task program as the PyTorch op sees it: a layer with tensors of known names and shapes.
 //
 // A value type without pointers. The program has an entry `forward`, from x, expert_ids, expert_weights, the
-// weights and possibly placement to y. For training it also has an entry `backward`, from dy and those of the
-// forward tensors that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program
-// has them; both entries may take and give amaxes.
+// weights and possibly placement to y. For training it also has an entry `backward`, from dy and the forward
+// tensors that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program has
+// them; both entries may take and give amaxes.
 #pragma once
 
 #include <cstdint>

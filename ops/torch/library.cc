@@ -32,7 +32,7 @@ sluice::Encodings readEncodings(const std::string& text) {
   return *std::move(read);
 }
 
-// What sluice_torch.encodings needs to know of a text, in the order of its _Facts. Errors: those of
+// What sluice_torch.encodings needs to know of a text, in the order of its _Facts. Errors: from
 // parseEncodings().
 std::tuple<std::string, std::vector<std::string>, bool, bool, bool, std::string> describeEncodings(
     const std::string& text) {

@@ -59,8 +59,7 @@ class LinearLayer : public torch::CustomClassHolder {
 // of this rank; `width`: tokens per index of the caller's first dimension, the same at all ranks. Weights may
 // be float32: they are rounded. If main_grad [N, C] is given, the weight's gradient is added to it, and
 // autograd gets none. `weightAmax` [1,1] is the largest magnitude of the weight, if the program reads it;
-// `amaxesUsed` and `amaxes` are as those of sluice::moe. ValueError and RuntimeError fail the step at all
-// ranks.
+// `amaxesUsed` and `amaxes` are as for sluice::moe. ValueError and RuntimeError fail the step at all ranks.
 at::Tensor linear(const c10::intrusive_ptr<LinearLayer>& layer, const at::Tensor& x, const at::Tensor& weight,
                   const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width,
                   const OptionalTensor& weightAmax, const TensorsOrNone& amaxesUsed,

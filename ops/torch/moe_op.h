@@ -14,7 +14,7 @@ using MainGrads = c10::List<OptionalTensor>;
 // layer's names. A weight may be float32 if the program has bf16: each step rounds it, and its gradient is
 // float32. With `mainGrads[i]` the gradient of weight i is added to that tensor, and autograd gets none; the
 // list is empty or has one entry per weight. `placement` [places] (I32) is the expert at each place, if the
-// program takes one: then weights are those of places. `amaxesUsed` and `amaxes` are tensors for
+// program takes one: then `weights` are the weights of the places. `amaxesUsed` and `amaxes` are tensors for
 // Layer::amaxes(), in order, if the program has any: what a step scales by, and where it and its backward
 // write what they find. Collective over the layer's ranks, and so is its backward.
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& expertIds,

@@ -7,7 +7,8 @@
 namespace sluice {
 namespace {
 
-// The tensors of a backward step, by name. The names are those of a signature or literals, or in `gradNames`.
+// The tensors of a backward step, by name. The names belong to a signature, are literals, or are in
+// `gradNames`.
 struct BackwardTensors {
   std::vector<std::unique_ptr<std::string>> gradNames;
   std::vector<NamedTensor> named;

@@ -1,8 +1,8 @@
 """Adds what Bazel builds to the Python package: the op's library, the compiler, the device model of CPUs and graphs.
 
 They are the files $SLUICE_TORCH_LIBRARY, $SLUICEC and $SLUICE, and cpu.json in $SLUICE_TARGETS, if these are set.
-Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date. The version is
-that of the compiler, and of PyTorch, which the package needs in that version; with $SLUICE_UNTESTED it is one in development (.dev0).
+Otherwise `bazel build` runs in the tree that contains this folder, which is quick if everything is up to date. The version has the
+compiler's and PyTorch's, which the package needs in exactly that version; with $SLUICE_UNTESTED it is one in development (.dev0).
 """
 
 import functools

@@ -33,8 +33,8 @@ DType typeOf(const at::Tensor& tensor) {
   return static_cast<DType>(type);
 }
 
-// Whether this is a tensor of a subclass that Python dispatches (DTensor, FakeTensor, those of torch.compile)
-// or of torch.func: such a tensor does not have its content in its own memory.
+// Whether this is a tensor of a subclass that Python dispatches (DTensor, FakeTensor, tensors of
+// torch.compile) or of torch.func: such a tensor does not have its content in its own memory.
 bool standsForOthers(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
   return keys.has(c10::DispatchKey::Python) || keys.has(c10::DispatchKey::Functionalize) ||

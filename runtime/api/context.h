@@ -69,18 +69,17 @@ struct ContextOptions {
   ExecutorKind executor = ExecutorKind::kParallel;
   double timeoutSeconds = 30;  // time limit of a wait for one event
   bool pin = true;             // bind workers to cores if there are enough
-  DeviceMaker device = {};     // as that of WorkspaceOptions
+  DeviceMaker device = {};     // as WorkspaceOptions::device
 
   // Packed weights take as much memory as the weights, once per way in which entries read them.
   int64_t packedBytes = std::numeric_limits<int64_t>::max();  // their limit at this rank; 0: none
 
   // A file for the trace of a step that fails after ranks had begun it, with "{rank}" in its name; the error
   // names it, and `sluice report` shows it. Each step is recorded then, at the cost of startTrace(). Empty:
-  // that of the variable SLUICE_ON_HANG ("trace" or "trace=FILE"), else none.
+  // the file of the variable SLUICE_ON_HANG ("trace" or "trace=FILE"), else none.
   std::string onHang;
 
-  WorkKind work =
-      WorkKind::kAll;  // partial work is for measurements only: outputs are then not those of the layer
+  WorkKind work = WorkKind::kAll;  // partial work is for measurements only: outputs are then not the layer's
 
   // Shared with other contexts of this rank; replaces `threads`, `pin` and `device`. Null: the context has
   // its own.
@@ -128,9 +127,9 @@ class Context {
   // run on a GPU. Null: none (the default stream is cudaStreamLegacy). A step then begins after what was
   // enqueued in the stream before run() or submit(), and what is enqueued in it after run(), or
   // PendingStep::wait(), has returned begins after the step. run() still returns when the step has ended.
-  // Bound memory, also that of expert ids, may be written by the stream until then; the stream must live
-  // until the step has ended. Errors: CPU threads; a stream that is being captured into a graph, for which
-  // runs are refused, too: a step reads its routing on the host.
+  // Bound memory, also the memory of expert ids, may be written by the stream until then; the stream must
+  // live until the step has ended. Errors: CPU threads; a stream that is being captured into a graph, for
+  // which runs are refused, too: a step reads its routing on the host.
   Status setStream(void* stream);
 
   // Runs one entry; collective. Errors: unbound tensors; ids out of range or repeated; saved tensors that do

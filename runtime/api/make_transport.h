@@ -36,7 +36,7 @@ struct TransportSpec {
 };
 
 // The transports of the ranks in this process: of all ranks if they are threads, otherwise of one. Collective
-// if ranks are processes. Call it before ranks have threads. Errors: an unknown kind, and those of the
+// if ranks are processes. Call it before ranks have threads. Errors: an unknown kind; errors of the
 // transports.
 Expected<std::vector<std::shared_ptr<Transport>>> makeTransports(const TransportSpec& spec);
 

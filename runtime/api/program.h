@@ -29,7 +29,7 @@ struct TensorView {
 // A loaded and verified program. Cheap to copy; shared by contexts and threads.
 class Program {
  public:
-  // Errors: those of readProgram() and verify(), with the path.
+  // Errors: from readProgram() and verify(), with the path.
   static Expected<Program> load(const std::string& path);
   static Expected<Program> fromBytes(std::span<const std::byte> bytes);
   static Expected<Program> fromTaskProgram(TaskProgram program);

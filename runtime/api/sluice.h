@@ -249,7 +249,7 @@ typedef struct sluice_context_options {
   int32_t pack_each_step; /* has no effect: ordinary weights are packed in each task */
   double timeout_seconds; /* time limit of a wait for one event; 0: 30 */
   int64_t packed_bytes;   /* limit of packed weights at this rank; 0: no limit, -1: none */
-  const char* device;     /* as that of sluice_workspace_options, without a workspace. Since 1.3. */
+  const char* device;     /* as in sluice_workspace_options, without a workspace. Since 1.3. */
 } sluice_context_options;
 /* Collective: every rank makes the same contexts in the same order. Options may differ. NULL: defaults. */
 SLUICE_API sluice_status sluice_context_create(sluice_program* program, sluice_transport* transport,
@@ -287,7 +287,7 @@ SLUICE_API sluice_status sluice_context_bind(sluice_context* context, const char
    of the context. NULL fails the step at all ranks, and their next steps match again, except for 0 rows. */
 typedef void* (*sluice_row_memory)(void* user, int64_t rows);
 /* Has the rows of an output written to memory of the caller instead of the context's, where
-   sluice_context_output finds them. Fails for rows that other ranks write, such as those of a dispatch.
+   sluice_context_output finds them. Fails for rows that other ranks write, such as rows of a dispatch.
    `memory` NULL: the context's memory again. Since 1.2. */
 SLUICE_API sluice_status sluice_context_bind_rows(sluice_context* context, const char* name,
                                                   sluice_row_memory memory, void* user);

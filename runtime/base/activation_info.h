@@ -32,8 +32,8 @@ constexpr const ActivationInfo& infoOf(ActivationKind kind) {
   return kActivations[static_cast<size_t>(kind)];
 }
 
-// The sharding of the columns, or rows, from which an activation reads, where it gives those of a shard: of
-// each input the same part.
+// The sharding of the columns, or rows, that an activation reads if it gives the columns, or rows, of a
+// shard: the same part of each input.
 constexpr Sharding shardedColumnsOf(ActivationKind kind) {
   return infoOf(kind).isGated() ? Sharding::kGateUpColumns : Sharding::kColumns;
 }

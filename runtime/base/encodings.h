@@ -30,8 +30,8 @@ struct Encodings {
 };
 
 // Reads PLACE=ENCODING,... with the places weights, trained, rows, grads, kept and sent, and weights.NAME for
-// the weight of that name, whatever is said of weights; later ones count. An encoding without a place is that
-// of weights if it is one of weights in memory, else that of trained weights, rows and gradients. An empty
+// the weight of that name, whatever is said of weights; later ones count. An encoding without a place applies
+// to weights if it is an encoding of weights in memory, else to trained weights, rows and gradients. An empty
 // text: all are bf16.
 Expected<Encodings> parseEncodings(std::string_view text);
 

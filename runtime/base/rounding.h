@@ -1,5 +1,5 @@
 // The facts of each Rounding of program.fbs, where q rounds to the nearest number of an 8-bit float, ties to
-// even, and cuts at its largest one. The formats are those of the OCP specifications.
+// even, and cuts at its largest one. The OCP specifications define the formats.
 //
 // Scaled: numbers x become q(x s) / s with s = largest / amax, where amax is given; quotients and products
 // are rounded to fp32. An amax below kLeastAmax, or one that is not finite, gives s = 1. NaN and infinities
@@ -45,8 +45,8 @@ static_assert(sizeof kRoundings / sizeof kRoundings[0] == static_cast<int32_t>(R
 
 constexpr const RoundingInfo& infoOf(Rounding rounding) { return kRoundings[static_cast<int32_t>(rounding)]; }
 
-// Whether rounded numbers have codes of E4M3: those of q(x s) where they are scaled, else with a power of two
-// per block of a column.
+// Whether rounded numbers have codes of E4M3: the codes of q(x s) if they are scaled, else codes with a power
+// of two per block of a column.
 constexpr bool isEncodable(Rounding rounding) {
   const RoundingInfo& info = infoOf(rounding);
   return rounding != Rounding::kNone && info.mantissaBits == 3 && !info.isSquare;

@@ -6,9 +6,9 @@
 // The only ordering guarantee: when a signal or post takes effect at a rank, every earlier put by the same
 // thread to that rank is visible there; and posts by one thread to one word take effect in order. Until then
 // a put may take effect at any time: early, in pieces, after later puts, or twice. A signal or post may take
-// effect after later ones to other words; nothing orders it with those of other threads or to other ranks.
-// All take effect without a further call, unless the step was aborted or a rank was lost: then those still
-// under way may be lost, but a signal or post never takes effect without its earlier puts.
+// effect after later ones to other words; nothing orders it with signals and posts of other threads or to
+// other ranks. All take effect without a further call, unless the step was aborted or a rank was lost: then
+// those still under way may be lost, but a signal or post never takes effect without its earlier puts.
 #pragma once
 
 #include <sys/types.h>

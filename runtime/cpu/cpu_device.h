@@ -1,5 +1,5 @@
-// CpuDevice: the device whose workers are threads of this process, and whose memory is that of the host. Its
-// steps lease the workers, so that devices of several transports share them.
+// CpuDevice: the device whose workers are threads of this process, and whose memory is the host's. Its steps
+// lease the workers, so that devices of several transports share them.
 //
 // Symmetric memory is the transport's, which CPU threads store to and signal in.
 #pragma once

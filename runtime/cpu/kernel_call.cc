@@ -219,7 +219,7 @@ void quantize(const CpuStep& step, const Family& family, const Task& task) {
                            .columnScale = optionalFloats(step, ids.columnScale, range.expert)});
 }
 
-// `position` is that of the first token.
+// `position` points to the positions of the range's first token.
 template <class T>
 void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, const Task& task,
              const RowRange& range, const int32_t* position) {

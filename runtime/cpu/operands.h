@@ -1,5 +1,5 @@
-// Operands of a task in the form that CPU kernels take: those of runtime/exec/operands.h, and those of types
-// that only these kernels have.
+// Operands of a task in the form that CPU kernels take: adds to runtime/exec/operands.h the types that only
+// these kernels have.
 #pragma once
 
 #include "runtime/abi/kernels.h"

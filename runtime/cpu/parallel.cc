@@ -142,8 +142,8 @@ ParallelExecutor::Look ParallelExecutor::take(const Run& run, Share& from) {
   return look;
 }
 
-// Finds what the worker runs next, and takes it: a head of its own lanes or, if none is ready, of those of
-// `other`, unless that is itself or busy with them.
+// Finds what the worker runs next, and takes it: a head of its own lanes or, if none is ready, of the lanes
+// of worker `other`, unless that is this worker, or its lanes are in use.
 ParallelExecutor::Look ParallelExecutor::lookFor(const Run& run, int worker, int other) {
   Share& own = *shares_[worker];
   const std::lock_guard lock(own.mutex);

@@ -58,7 +58,7 @@ class WeightPanels {
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
   struct Weight {
-    // that of the weight, and those of scales and zeros that are packed with it
+    // the buffer of the weight, and the buffers of scales and zeros that are packed with it
     std::array<BufferId, 3> buffers;
     std::array<uint64_t, 3> versions = {};  // of the bindings
     bool constant = false;

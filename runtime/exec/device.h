@@ -8,7 +8,7 @@
 //
 // A Device belongs to a workspace, and outlives the executors that it makes. An Executor belongs to one
 // program at one rank. Executors of one device never run at the same time, because the workspace has turns;
-// those of several devices may. Virtual calls are per step or rarer, never per task.
+// executors of different devices may. Virtual calls are per step or rarer, never per task.
 #pragma once
 
 #include <cstdint>

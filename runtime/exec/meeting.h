@@ -48,7 +48,7 @@ class Meeting {
   // Collective, but waits only if the transport's allocate() does.
   static Expected<Meeting> create(Transport& transport);
 
-  // Posts this rank's offer and collects those of all ranks. Errors, the same at every rank: a rank that
+  // Posts this rank's offer and collects the offers of all ranks. Errors, the same at every rank: a rank that
   // refuses, or does something else. A timeout aborts the transport.
   Status hold(const StepOffer& offer, double timeoutSeconds);
 

@@ -261,7 +261,7 @@ void RankState::fillAddresses(const StepRequest& request) {
     BufferAddress address = regionAddress(request, buffer.region);
     address.data += buffer.offset;
     address.offset += buffer.offset;
-    // buffers of fixed size have the caller's layout: the stride is that of the whole region
+    // the stride of the address is the whole region's, but buffers of fixed size have the caller's layout
     if (buffer.shape.front().extent == Extent::kFixed) address.stride = rowBytes(buffer);
     buffers_[b] = address;
   }

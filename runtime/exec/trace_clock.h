@@ -1,6 +1,6 @@
 // The clock of a recording: ticks that are cheap to read, turned into nanoseconds afterwards.
 //
-// Ticks are those of the processor's time-stamp counter if the system itself uses it as its clock, which
+// Ticks are counts of the processor's time-stamp counter if the system itself uses it as its clock, which
 // means that it is steady and equal on all cores; else they are nanoseconds of CLOCK_MONOTONIC. A value type;
 // any thread may read it.
 #pragma once

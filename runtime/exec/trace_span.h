@@ -41,7 +41,7 @@ struct TraceSpan {
 };
 
 // Which rows the tokens of a rank became in a run, [T,K]: the place of each (token, k) pair among the experts
-// of all ranks, -1 if it is masked. From those of all ranks the tables of the run can be made again.
+// of all ranks, -1 if it is masked. From the routings of all ranks the tables of the run can be made again.
 struct TracedRouting {
   int32_t tokens = 0;
   std::vector<int32_t> places;

@@ -26,7 +26,7 @@ class GpuBackend {
   virtual int blocks() const = 0;       // that run the tasks of a rank
   virtual int tileColumns() const = 0;  // of the kernel's tiles: 128 or 256
 
-  // As those of Device.
+  // As the methods of Device with these names.
   virtual Expected<DeviceMemory> reserve(size_t bytes) = 0;
   virtual Expected<SymmetricMemory> allocate(size_t bytes) = 0;
   // What allocate() gave another rank, as this rank's tasks reach it.
@@ -40,8 +40,9 @@ class GpuBackend {
   virtual Status copyOut(void* to, const std::byte* from, size_t bytes) = 0;
   virtual Status zero(std::byte* data, size_t bytes) = 0;
 
-  // Streams of the caller. mark() as that of Device. Copies and the launch to come begin after what follow()
-  // was told of; settle() waits for it. What is enqueued after precede() begins after the last launch.
+  // Streams of the caller. mark() is as Device::mark(). Copies and the launch to come begin after what
+  // follow() was told of; settle() waits for it. What is enqueued after precede() begins after the last
+  // launch.
   virtual Expected<std::shared_ptr<StreamMark>> mark(void* stream) = 0;
   virtual Status follow(StreamMark& mark) = 0;
   virtual Status settle() = 0;

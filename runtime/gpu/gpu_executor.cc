@@ -11,7 +11,8 @@
 namespace sluice {
 namespace {
 
-// A rank whose blocks have reported aborts at once; those of other ranks wait for its message this long.
+// A rank whose blocks have reported that they are stuck aborts at once; other ranks wait this long for its
+// message.
 constexpr std::chrono::milliseconds kForMessage{2000};
 
 bool isOver(const StepTables& tables, const StepOutcome& outcome) {

@@ -26,7 +26,7 @@ class GpuExecutor final : public Executor {
     staging_.bind(bound);
     return {};
   }
-  // Error, besides those of Executor: there is no trace of a GPU.
+  // Errors: as Executor::run(); a trace is requested, which a GPU does not have.
   Expected<int64_t> run(const Step& step, const RunOptions& options) override;
 
  private:

@@ -20,7 +20,7 @@ struct MemoryRange {
   size_t bytes = 0;
 };
 
-// A value; addresses are those of the device.
+// A value; addresses are device addresses.
 struct StepTables {
   int rank = 0;
   std::vector<gpu::Matrix> matrices;

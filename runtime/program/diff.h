@@ -16,7 +16,8 @@ inline constexpr size_t kMaxDifferences = 100;
 //   event forward/up_done: [rows] counts tasks to constant(2) -> [rows] counts tasks to constant(3)
 //   lane forward/up seat 1 task 0: up[0,1] waits arrived signals none -> (nothing)
 //   family backward/extra: only in the second
-// Records are compared with those of the same name, so that one more record does not change all that follow.
+// A record is compared with the record of the same name, so that one more record does not change all that
+// follow.
 std::vector<std::string> diffPrograms(const TaskProgram& a, const TaskProgram& b);
 
 }  // namespace sluice

@@ -1,12 +1,11 @@
-// The op table: the facts of every op, for verification, execution, cost, reports, traces and emission. The
-// names are those of program.fbs (words.h); ops/<op>/reference.cc defines what an op
-// computes.
+// The op table: the facts of every op, for verification, execution, cost, reports, traces and emission.
+// program.fbs defines the names (words.h); ops/<op>/reference.cc defines what an op computes.
 //
 // dispatch and combine_return write at the rank at the other end of the piece. A program of one rank may do
 // without them: its products gather rows of tokens, and sums read rows where they are. gmm_activation and
 // gmm_activation_grad fuse a gmm with the op that reads its product. The product stays in the task, rounded
-// to bf16 as if it were stored, so that the bits are those of two families. A weight gradient sums over all
-// rows of its expert, or over all tokens of this rank (space once), and so does a column sum.
+// to bf16 as if it were stored, so that two separate families give the same bits. A weight gradient sums over
+// all rows of its expert, or over all tokens of this rank (space once), and so does a column sum.
 //
 // A bias, or the second operand of row_dot, that all ranks of a group have whole counts once where the result
 // is one of tp terms of a sum (sharding.h): at shard 0.
@@ -138,8 +137,8 @@ bool accumulates(const Family& family);
 // Whether the buffer is a gradient that a family adds to.
 bool isAccumulated(const TaskProgram& program, BufferId buffer);
 
-// Removes the absent operands at the ends of both lists, as those of files that were written before an op had
-// them. verify() does this first.
+// Removes the absent operands at the ends of both lists, which then are as in files that were written before
+// an op had these operands. verify() does this first.
 void trimOperands(Family& family);
 
 // The operand at a position of the list, or none if it is absent.
@@ -154,7 +153,7 @@ BufferId& placeOf(Family& family, OperandName operand);
 // that need no other row are made slot by slot.
 bool needsWholeRows(const Family& family);
 
-// Whether a family of rows gathers those of this operand, which has tokens: row r is that of the token to
+// Whether a family of rows gathers rows of this operand, which has tokens: row r is the row of the token to
 // which the pair at position r belongs (RoutingTables::pairOf). Only one rank does, and only of bf16 that is
 // not rounded.
 bool isGathered(const TaskProgram& program, const Family& family, OperandName operand);
@@ -191,9 +190,9 @@ bool hasRowBlocks(const TaskProgram& program, const Family& family);
 // rounded.
 inline constexpr uint16_t kScalesA = 2;
 // The factor, a or b, that has codes of 8-bit floats, or null. Codes in blocks have codeScales and endScales,
-// which codes by an amax lack: the scale of each 32 rows of an expert in a column. Those of the columns of a
-// whole block fill its rows one after the other; those of an expert's last block, if it is shorter, are in
-// its row of endScales.
+// which codes by an amax lack: the scale of each 32 rows of an expert in a column. The scales of the columns
+// of a whole block fill its rows one after the other; the scales of an expert's last block, if it is shorter,
+// are in the expert's row of endScales.
 OperandName codedFactor(const TaskProgram& program, const Family& family);
 inline constexpr OperandName kFactors[] = {&Operands::a, &Operands::b};
 // The columns of a factor of a sum of products, how a factor of a product is rounded, and the amax of that.
@@ -207,7 +206,7 @@ constexpr OperandName amaxOf(OperandName factor) {
   return factor == &Operands::a ? &Operands::amaxA : &Operands::amaxB;
 }
 
-// Operations per row or token in all tiles together: those of the product, and those element by element.
+// Operations per row or token in all tiles together: of the product, and element by element.
 int64_t productFlops(OpKind op, const Tiling& tiling);
 int64_t vectorFlops(const Family& family);
 

@@ -24,7 +24,8 @@ struct Operands {
   BufferId tokens, weights, tokenScales, tokenScalars;
   BufferId rows, rowScales, rowScalars;
   BufferId returned, returnedScalars;
-  // codes that an op makes or a sum reads, the scales of their blocks, and those of an expert's last block
+  // codes that an op makes or a sum reads, the scales of their blocks, and the scales of an expert's last
+  // block
   BufferId codes, codeScales, endScales;
   BufferId columnScale;  // by which columns are multiplied before they are quantised
   BufferId amax;

@@ -69,8 +69,8 @@ struct Buffer {
 struct Space {
   std::string name;
   SpaceKind kind = SpaceKind::kRows;
-  int32_t slotSize = 0;  // tokens or rows per slot; sends and returns: that of the rows space; groups: a
-                         // multiple, at least twice, of that of the rows space; experts and once: 1
+  int32_t slotSize = 0;  // tokens or rows per slot; sends and returns: as the rows space; groups: a
+                         // multiple, at least twice, of the rows space's; experts and once: 1
   int32_t window = 1;    // slots that one run of a lane's table covers
   friend bool operator==(const Space&, const Space&) = default;
 };
@@ -123,9 +123,9 @@ struct TaskRecord {
 };
 static_assert(sizeof(TaskRecord) == 12);
 
-// In-order lists of tasks, one per core, compiled for one window of `space` and run once per window. The
-// cores are those of kind `core` numbered firstCore .. firstCore + seats - 1. In window w the c-th of them
-// runs seats[(c - w * rotation) mod seats], so that the deal continues across windows.
+// In-order lists of tasks, one per core, compiled for one window of `space` and run once per window. They run
+// on the cores of kind `core` numbered firstCore .. firstCore + seats - 1. In window w the c-th of them runs
+// seats[(c - w * rotation) mod seats], so that the deal continues across windows.
 struct Lane {
   std::string name;
   EntryId entry;

@@ -101,7 +101,7 @@ class FamilyRule {
     return require(&Operands::a, {S::kWhole, S::kColumns, S::kGateUpColumns, S::kPartial});
   }
 
-  // The scale of columns lies along its last dimension, or as that of a transposed weight.
+  // The scale of columns lies along its last dimension, or as the scale of a transposed weight lies.
   std::vector<S> quantize() {
     const S a = require(&Operands::a, {S::kWhole, S::kColumns, S::kGateUpColumns});
     if (ids_.columnScale) {
@@ -142,7 +142,7 @@ class FamilyRule {
     }
   }
 
-  // The scales of rows, and those of the part of the weight that a rank has.
+  // The scales of rows, and the scales of the part of the weight that a rank has.
   void requireScales() {
     requireIf(&Operands::scaleA, {S::kWhole});
     requireIf(&Operands::factorB, {S::kWhole});

@@ -27,7 +27,7 @@ const SpaceInfo& infoOf(SpaceKind kind);
 // at their own.
 constexpr bool isRemote(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
 
-// The space whose slots cut this one: that of rows for pieces.
+// The space whose slots cut this one: the rows space for pieces, else the space itself.
 inline SpaceKind cutOf(SpaceKind kind) { return isRemote(kind) ? SpaceKind::kRows : kind; }
 
 // The space that has a slot for each counter.

@@ -1,4 +1,4 @@
-// Words of the text form besides those of words.h, and the rule by which a name is written bare or in quotes.
+// Words of the text form that are not in words.h, and the rule by which a name is written bare or in quotes.
 // Shared by printing, parsing and diff.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Regions: buffers that share bytes of a region are never in use at the same time.
 //
-// A buffer has the bytes [offset, offset + unit) of every stride; if those of two buffers are disjoint, so
-// are the buffers, for any routing. Else, within an entry, one of them is the later one: its writer covers
+// A buffer has the bytes [offset, offset + unit) of every stride; if the bytes of two buffers are disjoint,
+// so are the buffers, for any routing. Else, within an entry, one of them is the later one: its writer covers
 // every family that reads or writes the earlier one, for the rows that they have in common. Saved buffers and
 // outputs keep their content after their entry, so they share bytes with no other buffer. Temporary buffers
 // of different entries are never in use at the same time.

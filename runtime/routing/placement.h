@@ -3,7 +3,7 @@
 //
 // The program's experts are places then. An expert's rows of one source go to its places in turn, beginning
 // with another place at each source: each place gets as many to within one row per source. Every rank knows
-// the places before rows are counted, so slots, events and the proof of a program are those of its places.
+// the places before rows are counted, so slots, events and the proof of a program are about its places.
 //
 // A value that is refilled each step; its vectors keep their capacity.
 #pragma once
@@ -23,8 +23,8 @@ class Placement {
   // a place.
   Status set(std::span<const int32_t> expertAt, int32_t experts);
 
-  // Replaces the experts of ids [T,K], each 0 .. experts-1 or -1, by places. `source` is the number of
-  // these tokens among those of all ranks (Mesh::sourceOf).
+  // Replaces the experts of ids [T,K], each 0 .. experts-1 or -1, by places. `source` is the number of the
+  // tokens' source among the sources of all ranks (Mesh::sourceOf).
   std::span<const int32_t> place(std::span<const int32_t> ids, int32_t source);
 
  private:

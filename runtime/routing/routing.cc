@@ -188,7 +188,7 @@ class RoutingBuilder {
     return std::accumulate(counts, counts + (hasAllCounts_ ? shape_.experts : 0), 0);
   }
 
-  // Where the rows of `source` begin among those of an expert; a caller that goes through all sources in
+  // Where the rows of `source` begin among the rows of an expert; a caller that goes through all sources in
   // order has those before it in begins_.
   int32_t beginOf(int32_t source, int32_t owner, int32_t expert) {
     if (!begins_.empty()) return begins_[static_cast<size_t>(expert)];

@@ -1,5 +1,5 @@
 // Routing tables: the slots, pieces and positions that bind derives from one step's expert ids. The compiler
-// derives those of the routing that it expects.
+// derives the tables of the routing that it expects.
 //
 // A value type without pointers. It is refilled each step; its vectors keep their capacity, so that a step no
 // larger than earlier ones allocates nothing. docs/SCHEDULE.md has the rules (slot lengths, slot order,
@@ -24,7 +24,7 @@ struct RoutingShape {
   int32_t slotRows = 128;
   int32_t groupSlots = 0;  // maximum slots per group; 0: slots are not grouped
   int32_t tokenSlot = 1;   // tokens per slot of tokens
-  // The order of slots: those of own rows come first, because these rows are there first; or last, so that
+  // The order of slots: slots of own rows come first, because these rows are there first; or last, so that
   // the others return meanwhile.
   bool ownLast = false;
 
@@ -46,7 +46,7 @@ struct SlotGroup {
 };
 
 // The rows of one slot that come from one source rank. `sends` lists the pieces of which this rank is the
-// source, `returns` those of its own slots.
+// source, `returns` the pieces of its own slots.
 struct Piece {
   int32_t peer = 0;    // sends: the rank that owns the slot; returns: the source rank
   int32_t slot = 0;    // number of the slot at its owner
@@ -61,7 +61,7 @@ struct RoutingTables {
   int32_t tokens = 0;
   int32_t tokenSlots = 0;
   int32_t pairs = 0;     // valid (token, k) pairs
-  int32_t returned = 0;  // rows that return, P: those of shard j at j * pairs, in the order of pairs
+  int32_t returned = 0;  // rows that return, P: the rows of shard j at j * pairs, in the order of pairs
   int32_t rows = 0;      // R
 
   // Pairs in the order sent: by expert, then token. pairOf[p] = t * topK + k; positionOf is its inverse,
@@ -102,8 +102,8 @@ struct RoutingTables {
 
 // Counts by expert of all ranks.
 struct AllCounts {
-  const int32_t* first = nullptr;  // those of rank 0
-  size_t stride = 0;               // elements from the counts of one rank to those of the next
+  const int32_t* first = nullptr;  // the counts of rank 0
+  size_t stride = 0;               // elements from the counts of one rank to the next rank's
 
   const int32_t* of(int32_t rank) const { return first + static_cast<size_t>(rank) * stride; }
 };

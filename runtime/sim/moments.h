@@ -76,7 +76,7 @@ class Moments {
 
   std::vector<Queue> queues_;
   std::vector<Key> firsts_;        // of the queues, which lie side by side
-  std::vector<uint32_t> winners_;  // places: node n is that of 2 n and 2 n + 1, leaves are in the second half
+  std::vector<uint32_t> winners_;  // places: at n the winner of 2 n and 2 n + 1; leaves fill the second half
 };
 
 }  // namespace sluice

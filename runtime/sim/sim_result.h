@@ -54,7 +54,7 @@ struct SimResult {
   int64_t moments = 0;              // ends of tasks and steps of messages that were simulated
   int workers = 0;                  // per rank
   bool kindsApart = false;          // one worker per core, and matrix and vector cores are separate
-  std::vector<SimFamily> families;  // by FamilyId; those of other entries have no tasks
+  std::vector<SimFamily> families;  // by FamilyId; families of other entries have no tasks
   std::vector<SimRankTimes> ranks;
   std::vector<Trace> traces;  // by rank, in nanoseconds from the beginning of the entry; empty: not recorded
 };

@@ -29,7 +29,7 @@ struct Message {
 // Ranks have places: their numbers or, if one stands for all, 0.
 class Simulator {
  public:
-  // `tables` are those of the ranks from `first` on: of all, or of one that stands for all.
+  // `tables` has the tables of the ranks from `first` on: of all, or of one that stands for all.
   Simulator(const Plan& plan, EntryId entry, int first, std::span<const RoutingTables> tables,
             const Rates& rates, const SimOptions& options)
       : plan_(plan),

@@ -24,9 +24,9 @@ struct SimOptions {
   bool spans = false;  // record SimResult::traces
 };
 
-// `tables` has one per rank, those of the entry. Every simulation ends: each task runs once at most. Errors:
-// an entry that takes longer than kMaxSimTime; no memory; tables of ranks that do not belong together, so
-// that tasks wait for rows that nobody sends: the message is that of a wait that fails
+// `tables` has the tables of the entry, one per rank. Every simulation ends: each task runs once at most.
+// Errors: an entry that takes longer than kMaxSimTime; no memory; tables of ranks that do not belong
+// together, so that tasks wait for rows that nobody sends: the message is as for a wait that fails
 // (runtime/exec/report.h).
 Expected<SimResult> simulateEntry(const Plan& plan, EntryId entry, std::span<const RoutingTables> tables,
                                   const Rates& rates, const SimOptions& options = {});

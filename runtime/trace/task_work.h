@@ -14,8 +14,8 @@ struct TaskWork {
   double bytes = 0;  // each operand once, whatever is in the caches
 };
 
-// `rows`: those of the task's slot or piece, the tokens of its slot, or all rows of its expert or rank. A sum
-// over the pairs of a token counts top_k of them.
+// `rows`: the rows of the task's slot or piece, the tokens of its slot, or all rows of its expert or rank. A
+// sum over the pairs of a token counts top_k of them.
 TaskWork workOf(const TaskProgram& program, FamilyId family, int32_t tile, int64_t rows);
 
 }  // namespace sluice

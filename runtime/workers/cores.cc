@@ -43,7 +43,7 @@ hwloc_topology_t machine() {
   return loaded.get();
 }
 
-// With these variables OpenMP has bound this thread too: its affinity is not that of the process.
+// With these variables OpenMP has bound this thread too: its affinity is not the process's.
 bool bindsOpenMp() {
   for (const char* name : {"OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"})
     if (const char* value = std::getenv(name); value && std::string_view(value) != "false") return true;

@@ -45,7 +45,7 @@ class Workers final : public Team {
   const int count_;
   CoreClaims& claims_;
   std::vector<int> units_;  // claimed for the workers
-  int callersUnit_ = -1;    // that of worker 0, or -1
+  int callersUnit_ = -1;    // the unit of worker 0, or -1
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   void (*job_)(void*, int) = nullptr;

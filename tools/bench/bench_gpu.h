@@ -16,7 +16,7 @@ struct BenchGpu {
   std::function<Expected<BackendMaker>()> backends;
   PeersOf peers;
 };
-// With cuBLAS as peers. Errors: those of findCuda().
+// With cuBLAS as peers. Errors: from findCuda().
 Expected<BenchGpu> findBenchGpu(const std::string& device);
 
 struct GpuBench {

@@ -24,15 +24,17 @@ bool fits(const TaskProgram& program, const Buffer& buffer, int rank, const Tens
   return shapeOf(program, buffer, rank, tensor.shape().front(), tensor.shape().front()) == tensor.shape();
 }
 
-// Codes of 8 bits are -127 to 127, evenly, and those of 4 bits -8 to 7: of this size on average.
+// Codes of 8 bits are -127 to 127 and codes of 4 bits -8 to 7, each equally likely: these are the standard
+// deviations.
 constexpr int64_t kCodes = 255;
 constexpr double kSizeOfCodes = 73.6, kSizeOfHalves = 4.6;
 // Scales of E4M3 are of this size, and their factor is a small power of two.
 constexpr float kSizeOfE4m3 = 64, kFactor = 0x1p-12F;
 
-// Numbers of about this size. Codes are of any size, and of scales `scale` is that of codes times them: a
-// layer with other numbers than those of use may run slowly (exp of large ones has subnormal results).
-// `sizeOfCodes`: of the codes that the numbers are scales or, negative, zeros of; 0 if they are none.
+// Fills a tensor with numbers of about the size `scale`; codes are of any size. If the numbers are scales,
+// `scale` is the size of codes times scales: a layer with numbers unlike real ones may run slowly (exp of
+// large ones has subnormal results). `sizeOfCodes`: the size of the codes that the numbers scale or,
+// negative, of the codes whose zeros they are; 0 if they are neither.
 void fillRandom(Tensor& tensor, double scale, uint64_t stream, double sizeOfCodes) {
   Random random(1, stream);
   const auto factor = static_cast<float>(scale);

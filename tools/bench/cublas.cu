@@ -75,8 +75,8 @@ Failure start(Library* library) {
   return failureOf(library, library->setStream(library->handle, library->stream));
 }
 
-// A row-major matrix is a column-major one transposed. So a product of row-major matrices is that of its
-// factors in the other order.
+// A row-major matrix is a column-major one transposed. So a product of row-major matrices is the product of
+// its factors in the other order.
 struct Call {
   cublasOperation_t first, second;  // of the right and of the left factor
   int m, n, k, lda, ldb, ldc;

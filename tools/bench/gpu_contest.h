@@ -23,11 +23,12 @@ class GpuContest {
     std::string note;       // what the peer does otherwise, or empty
   };
   // Runs the products of the pass, with activations in between by Sluice's kernels on the host, and compares
-  // the results with those of the layer's last run of the pass, with the same rows and weights. A backward
-  // comes after a forward of the same peer. Errors: the peer refuses a product; a difference above 3%.
+  // the results with the results of the layer's last run of the pass, with the same rows and weights. A
+  // backward comes after a forward of the same peer. Errors: the peer refuses a product; a difference above
+  // 3%.
   Expected<Verdict> check(NamedPeer& peer, Pass pass);
 
-  // The products alone, those of the last check of this peer and pass.
+  // Runs the products of the last check of this peer and pass, and nothing else.
   Expected<StepSeconds> run(NamedPeer& peer, Pass pass);
 
  private:

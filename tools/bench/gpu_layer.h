@@ -22,8 +22,8 @@ struct StepSeconds {
 
 class GpuLayer {
  public:
-  // `ids` [T, K] route it, with `rows` pairs. The backend's rank is that of the transport, which has one.
-  // Errors: those of Context, and of the backend.
+  // `ids` [T, K] route it, with `rows` pairs. The backend's rank is the transport's, which has only one.
+  // Errors: from Context and the backend.
   static Expected<std::unique_ptr<GpuLayer>> create(Program program, std::vector<int32_t> ids, int64_t rows,
                                                     std::shared_ptr<GpuBackend> backend,
                                                     Transport& transport);

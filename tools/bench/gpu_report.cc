@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The upper one of two in the middle, as that of Samples.
+// The median; of two in the middle the upper one, as in Samples.
 double medianOf(const std::vector<StepSeconds>& all, double StepSeconds::* part) {
   std::vector<double> seconds;
   for (const StepSeconds& each : all) seconds.push_back(each.*part);

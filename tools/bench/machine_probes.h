@@ -25,7 +25,7 @@ struct ProbeRates {
 
 class MachineProbes {
  public:
-  // The peak is that of products of bf16, or of codes. Error: the system cannot start its threads.
+  // The peak is measured with products of bf16, or of codes. Error: the system cannot start its threads.
   static Expected<MachineProbes> create(ops::Isa isa, int threads, ClockKind clock, bool ofCodes = false);
 
   // Each takes about 20 ms.

@@ -60,7 +60,7 @@ double weightBytes(const BenchOptions& options) {
   return numberBytes(weights.element) + scales;
 }
 
-// Whether the unit that multiplies in the passes that are measured is that of codes.
+// Whether the measured passes multiply with the unit of codes.
 bool multipliesCodes(const BenchOptions& options) {
   const Encodings& encodings = options.encodings;
   const bool isBackward = options.backward && encodings.weights->hasCodes();

@@ -33,7 +33,7 @@ struct RanksStarter {
 };
 
 // Finds the programs of `transport`: sluice (for mpi, sluice-mpi) next to this program or in the folders of
-// `path` (those of PATH), and mpirun in `path`. Errors: a program is missing; the message states what
+// `path` (the folders of PATH), and mpirun in `path`. Errors: a program is missing; the message states what
 // provides it.
 Expected<RanksStarter> findStarter(const std::string& transport, const std::string& path);
 

@@ -123,7 +123,7 @@ class LayerPeer final : public Peer {
   }
 
   // Calls body(first row, rows) for parts of the rows, on as many threads as a product has. OpenMP's threads
-  // would spin beside those of a library that has its own.
+  // would spin beside the threads of a library that has its own.
   template <class Body>
   void overRows(int64_t rows, const Body& body) {
     const int parts = threadsOfProduct();

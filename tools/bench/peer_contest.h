@@ -18,10 +18,10 @@ class PeerContest {
   // `name`: one of peerNames().
   explicit PeerContest(std::string name) : name_(std::move(name)) {}
 
-  // Runs every mode a few times, keeps the fastest of each pass, and compares its results with those of
+  // Runs every mode a few times, keeps the fastest of each pass, and compares its results with the results of
   // `layer` for the same inputs; `own` has the tensors that are bound to `layer`. Appends the peer with mode
   // and difference to the passes of `result`. Errors: the library is missing; the peer fails; its results
-  // differ from those of Sluice.
+  // differ from Sluice's.
   Status hold(const BenchOptions& options, const RowsCase& rows, BenchLayer& layer, const TensorMap& own,
               CaseSamples& result);
 

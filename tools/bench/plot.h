@@ -1,5 +1,5 @@
 // Draws measurements as a picture: for each case, bars of the share of the register peak that each pass
-// reaches, and beside them those of the peer if it was measured. Free function of values.
+// reaches, and beside them the peer's bars if it was measured. Free function of values.
 #pragma once
 
 #include <string>

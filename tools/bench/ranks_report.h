@@ -22,7 +22,7 @@ struct RanksReport {
 // of the machine; 0 for wall time, as in figuresOf().
 int cpuUnitsOf(const RanksSamples& samples, ClockKind clock);
 
-// An entry's time relative to that of the same layer on the first number of ranks; 0 if that was not
+// An entry's time relative to its time in the same layer on the first number of ranks; 0 if that was not
 // measured.
 double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKind clock);
 

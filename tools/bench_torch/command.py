@@ -193,7 +193,7 @@ def run_load(arguments: list[str]) -> int:
     for option, default in (("experts", 256), ("hidden", 7168), ("intermediate", 2048)):
         parser.add_argument("--" + option, type=_positive, default=default, help=f"(default {default})")
     parser.add_argument("--group", type=int, choices=(32, 64, 128), default=32, help="numbers that share a scale (default 32)")
-    parser.add_argument("--folder", help="of the file, which is removed again (default that of temporary files)")
+    parser.add_argument("--folder", help="folder of the file, which is removed again (default: the folder of temporary files)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     given = parser.parse_args(arguments)
     for name in ("hidden", "intermediate"):

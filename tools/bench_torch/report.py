@@ -60,7 +60,7 @@ def print_losses(losses: dict[str, list[float]]):
 
 
 def print_differences(losses: dict[str, list[float]]):
-    """How far the losses of the other variants are from those of the first."""
+    """How far the losses of the other variants are from the first variant's."""
     (first, base), *others = losses.items()
     print(f"against {first}: loss of the last 10 steps, and the mean magnitude of the difference of a step")
     for name, values in others:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Runs the parts of the test suite one after another. The last line is: N passed, N failed.
 
-usage: run_tests.py [--all | --within MINUTES [--began SECONDS] | PART...]    parts: those of PARTS (default: QUICK)
+usage: run_tests.py [--all | --within MINUTES [--began SECONDS] | PART...]    parts: the names in PARTS (default: QUICK)
 
 --within runs the style checks and QUICK, then each other part for which there is time: first the parts that files changed in
 the last 20 commits concern. A part of QUICK may take twice that time, and is skipped where even that is too little: a machine

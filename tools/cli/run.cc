@@ -126,7 +126,7 @@ Command addRun(CLI::App& parent) {
          "started (default: mpi if it did, else threads)")
       ->check(CLI::IsMember(transportKinds()))
       ->type_name("KIND");
-  app->add_option("--ranks", options->ranks, "number of ranks, which must be that of the program")
+  app->add_option("--ranks", options->ranks, "number of ranks, which must be the program's")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   app->add_option("--device", options->device,

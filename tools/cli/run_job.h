@@ -19,12 +19,12 @@ namespace sluice::tools {
 struct RunOptions {
   std::string program, in, out, entries, executor = "parallel", device = "cpu", pack = "task", trace,
                                          overlapJson;
-  std::string onHang;            // file of each rank; empty: that of the environment, or none
+  std::string onHang;            // file of each rank; empty: the file that the environment names, or none
   std::string transport;         // empty: determined by the launcher of this process
   std::optional<uint64_t> seed;  // inputs are made, instead of read from `in`
   // with the words of `sluice make-inputs`; tokens also of inputs that are read
   std::string tokens, routing = "uniform";
-  int ranks = 0;  // 0: those of the program
+  int ranks = 0;  // 0: as many as the program has
   int threads = 0;
   double timeout = 30;
   int repeat = 1;
@@ -67,11 +67,11 @@ struct Rank {
   std::vector<EntryOverlap> overlap;  // of all ranks, if it is measured
 };
 
-// Reads the rank's inputs or makes them. Errors: those of the file and of checkInputs(), with the path.
+// Reads the rank's inputs or makes them. Errors: from the file and checkInputs(), with the path.
 Expected<Rank> loadRank(const Job& job, int rank);
 
 // Runs all repetitions of all entries, then as many for the overlap if that is requested. Collective. Errors:
-// those of the context; out of memory.
+// from the context; out of memory.
 Status runRank(const Job& job, Transport& transport, Rank& rank);
 
 // Figures and traces as bytes, to send to other ranks. Decoding checks only lengths.

@@ -271,7 +271,7 @@ Expected<int> runThreads(const Job& job) {
   const Transport& first = *transports->front();
   if (!first.isAborted()) return failed->error();
   const std::string message = first.abortMessage();
-  // that of a rank may end with the file that it has written
+  // a rank's message may end with the file that it has written
   for (const auto& each : results)
     if (!each && each.error().message.starts_with(message)) return each.error();
   return Error{message};

@@ -13,7 +13,7 @@ namespace sluice::tools {
 // prints the error.
 Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport);
 
-// Runs all ranks as threads of this process. Error: that of the rank that failed first.
+// Runs all ranks as threads of this process. Error: the error of the rank that failed first.
 Expected<int> runThreads(const Job& job);
 
 }  // namespace sluice::tools

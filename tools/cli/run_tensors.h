@@ -28,11 +28,11 @@ EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& e
 // "BF16 [T, 2048]", with the experts of the rank.
 std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& buffer);
 
-// Returns T of rank `rank`. `tensors` are those of its file: inputs of the program, and starts of gradients
-// that a run adds to. `tokens` is T of every rank, if the caller knows it, or empty. If neither it nor a
-// tensor in the file shows T, and the program has no expert ids, T follows from R as in tokensOfRows().
+// Returns T of rank `rank`. `tensors` are the tensors of its file: inputs of the program, and starts of
+// gradients that a run adds to. `tokens` is T of every rank, if the caller knows it, or empty. If neither it
+// nor a tensor in the file shows T, and the program has no expert ids, T follows from R as in tokensOfRows().
 // Errors: a missing input; a tensor that is neither; a wrong type or shape; a T above max_tokens; a T, or
-// without expert ids an R, that is not that of the other tensors or of `tokens` (tensor, found, expected).
+// without expert ids an R, that differs from the other tensors or from `tokens` (tensor, found, expected).
 Expected<int64_t> checkInputs(const TaskProgram& program, int rank, const std::vector<BufferId>& inputs,
                               const TensorMap& tensors, const std::vector<int64_t>& tokens = {});
 

@@ -21,7 +21,7 @@ std::string checkRoutingFlag(const std::string& text) {
 
 void addStepFlags(CLI::App& app, StepFlags& flags) {
   addProgram(app, flags.program);
-  app.add_option("--target", flags.target, "device model (default: that of the program)")
+  app.add_option("--target", flags.target, "device model (default: the program's)")
       ->type_name("NAME|FILE.json");
   app.add_option("--routing", flags.routing,
                  "uniform (default), zipf:S, onehot, half-empty, masked or hot-rank:X, as of make-inputs; "

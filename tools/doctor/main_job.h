@@ -9,8 +9,9 @@
 
 namespace sluice::tools {
 
-// `folder`: that of the tools; `withMpi`: whether ranks of mpirun are tried, too. Each step has a minute at
-// most. After one that fails, the steps that need it are left out. Error: no folder for files can be made.
+// `folder`: the folder of the tools; `withMpi`: whether ranks of mpirun are tried, too. Each step has a
+// minute at most. After one that fails, the steps that need it are left out. Error: no folder for files can
+// be made.
 Expected<Findings> tryMainJob(const std::string& folder, bool withMpi);
 
 // Whether all that the main job needs works: all but mpirun.

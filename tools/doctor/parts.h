@@ -8,7 +8,7 @@
 
 namespace sluice::tools {
 
-// `folder`: that of the tools.
+// `folder`: the folder of the tools.
 Findings findParts(const std::string& folder);
 
 }  // namespace sluice::tools

@@ -127,7 +127,7 @@ class FamilyAtRank {
     return rows;
   }
 
-  // Row by row, also where they are those of tokens.
+  // Reads row by row, also where the rows are gathered from tokens.
   Values rowsRead(OperandName factor) const {
     const BufferId id = ids_.*factor;
     return isGathered(c_.program, f_, factor) ? dispatched(id) : *read(id);

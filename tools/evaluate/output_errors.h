@@ -26,10 +26,10 @@ using OutputReader = std::function<Expected<Tensor>(size_t rank, const std::stri
 
 // The error of each tensor of `outputs`, in the program's order; with `exactFactors` from what the program
 // would give if rows did not become codes and products did not round their factors, so that it includes what
-// they cost. Tensors without data are read when their reference is complete. Names refer to those of the
+// they cost. Tensors without data are read when their reference is complete. Names refer to the names of the
 // program's buffers, which must outlive them. Both lists are by rank, and all ranks must have the same
-// outputs. Errors: those of evaluate(), with the tensors' names; a tensor that is no output of the program; a
-// wrong type or shape; those of `read`.
+// outputs. Errors: from evaluate(), with the tensors' names; a tensor that is no output of the program; a
+// wrong type or shape; from `read`.
 Expected<std::vector<OutputError>> outputErrors(const VerifiedProgram& program,
                                                 const std::vector<TensorMap>& inputs,
                                                 const std::vector<TensorMap>& outputs, int threads,
@@ -42,7 +42,7 @@ bool roundsFactors(const TaskProgram& program);
 // The effect of rounding alone: for each tensor of `outputs`, in the order of outputErrors(), the average
 // relative error of a correct run, by repeated evaluation with random errors of the size of rounding wherever
 // a number is stored. If sums cancel, as in the gradients of few tokens, it is far above the rounding error
-// of one number. Steps of the hook count all evaluations. Errors: those of outputErrors().
+// of one number. Steps of the hook count all evaluations. Errors: from outputErrors().
 Expected<std::vector<OutputError>> roundingErrors(const VerifiedProgram& program,
                                                   const std::vector<TensorMap>& inputs,
                                                   const std::vector<TensorMap>& outputs, int threads,

@@ -2,7 +2,7 @@
 //
 // Value type. Rows are stored expert by expert, inside an expert by source rank, then by token, as
 // docs/PROGRAM.md specifies; computed independently of the runtime, which this checks. Every rank of the
-// group that owns an expert has its rows: those of all ranks, or if the ranks of a group have the same
+// group that owns an expert has its rows: the rows from all ranks, or if the ranks of a group have the same
 // tokens, one copy of them.
 #pragma once
 

@@ -17,7 +17,7 @@ namespace sluice::tools {
 
 struct Values {
   std::vector<int64_t> shape;
-  std::vector<double> data;        // row-major; empty if the numbers are those of `stored`
+  std::vector<double> data;        // row-major; empty if `stored` has the numbers
   const Tensor* stored = nullptr;  // not owned
 
   double at(int64_t i) const {

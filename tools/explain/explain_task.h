@@ -28,8 +28,8 @@ Expected<TaskQuery> parseTaskQuery(std::string_view text);
 // Errors: a family that does not exist (with those that do), or that several entries have.
 Expected<FamilyId> findFamily(const TaskProgram& program, const TaskQuery& query);
 
-// Errors: a slot or a tile that the family does not have in this step (found, expected). `rates` are those of
-// target `name`; null: no time is predicted.
+// Errors: a slot or a tile that the family does not have in this step (found, expected). `rates` are the
+// rates of the target named `target`; null: no time is predicted.
 Expected<std::string> explainTask(const AllSteps& steps, int rank, FamilyId family, const TaskQuery& query,
                                   const Rates* rates, const std::string& target);
 

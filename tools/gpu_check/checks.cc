@@ -17,8 +17,8 @@
 namespace sluice::tools {
 namespace {
 
-// An output may differ from that of CPU threads by this much. Their own error against double precision is
-// smaller.
+// An output may differ from the output of CPU threads by this much. The error of CPU threads against double
+// precision is smaller.
 constexpr double kTolerance = 1.2e-2;
 
 // A program and its inputs, which are the same in every run.
@@ -190,7 +190,7 @@ class ProgramChecks {
     const size_t entries = subject_.job().entries.size();
     std::string text;
     for (size_t e = 0; e < entries; ++e) {
-      // a step is as long as that of the slowest rank
+      // a step takes as long as at the slowest rank
       double best = INFINITY;
       for (size_t run = e; run < found->front().figures.stats.size(); run += entries) {
         double slowest = 0;

@@ -16,7 +16,7 @@ struct CheckPlan {
   std::vector<int> blocks;            // of a rank: each number gives the same bits
   int runs = 200;                     // with one hash
   int timedRuns = 10;
-  std::string tokens;          // of each rank, as --tokens; empty: those of the program
+  std::string tokens;          // of each rank, as --tokens; empty: the program's
   double timeoutSeconds = 10;  // of a wait, where nothing is wrong
   double lostSeconds = 1;      // where a signal is lost
 };

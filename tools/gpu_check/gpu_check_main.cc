@@ -67,7 +67,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.footer(
       R"(Prints a line for each check. First come probes, on rungs that stand on those below them: 0 the machine,
 1 a launch as large as the kernel's, 2 facts of the hardware that the kernel relies on, 3 cases of the
-kernel's own tests, 4 how long its parts take. Then, of each program, results like those of CPU threads,
+kernel's own tests, 4 how long its parts take. Then, of each program, results as CPU threads give them,
 the same bits for any number of blocks and in every run, a report where a signal is lost, times.
 
 exit status: 0 all passed, 1 a check failed, 2 wrong usage)");

@@ -38,7 +38,7 @@ inline constexpr int kRungOfRates = 4;    // how long its parts take
 struct LadderPlan {
   int cases = 40;              // of each kind of case
   uint64_t firstSeed = 1;      // of them
-  double timeoutSeconds = 10;  // of a wait of the kernel; those of probes have their own
+  double timeoutSeconds = 10;  // of a wait of the kernel; probes have their own
 };
 
 // In the order in which they make sense. The machine outlives them.

@@ -81,7 +81,7 @@ std::vector<float> productOf(const ProductCase& product) {
   return sums;
 }
 
-// In which of the ways to describe the operands, besides that of kernels, the product is right.
+// The ways to describe the operands, besides the kernels' way, in which the product is right.
 std::string describeRightEncodings(ProbeRun& run, ProductCase product, const std::vector<float>& expected) {
   std::string right;
   for (int encoding = 1; encoding < gpu::kEncodings; ++encoding) {
@@ -228,8 +228,8 @@ Expected<std::string> probeSubnormalAdditions(ProbeRun& run) {
   return text;
 }
 
-// The bound is that of __expf() in the CUDA C++ Programming Guide, "Intrinsic Functions": 2 + floor(abs(1.173
-// x)) units in the last place.
+// The bound is the one of __expf() in the CUDA C++ Programming Guide, "Intrinsic Functions": 2 +
+// floor(abs(1.173 x)) units in the last place.
 Expected<std::string> probeExponential(ProbeRun& run) {
   std::vector<float> numbers{0, -0.0F, NAN, INFINITY, -INFINITY, 1e-30F, FLT_MAX, -FLT_MAX};
   for (int i = -110 * 64; i <= 95 * 64; ++i) numbers.push_back(static_cast<float>(i) / 64 * 1.0007F);

@@ -21,8 +21,8 @@ struct Launch {
 
 // Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and SLUICE_JOB, a name that no other job has.
 // It has no input, writes to this process's standard output, and its standard error is shown with its rank.
-// Returns the exit status: 0 if all ranks succeeded; that of the first rank that failed, if it printed an
-// error; 128 plus the signal if a signal asked this process to end. Errors: a rank was killed or failed
+// Returns the exit status: 0 if all ranks succeeded; the status of the first rank that failed, if it printed
+// an error; 128 plus the signal if a signal asked this process to end. Errors: a rank was killed or failed
 // without an error; all ranks are stopped; processes cannot be started. The message names the ranks. No rank
 // is left running in any case. Time during which this process itself is stopped does not count.
 Expected<int> launchRanks(const Launch& launch);

@@ -25,10 +25,10 @@ class RankGather {
   // Collective. `timeoutSeconds`: the time limit for a rank to join a gather.
   static Expected<RankGather> create(Transport& transport, double timeoutSeconds);
 
-  // By rank; if `only` is given, empty at all other ranks. Errors: those of AllGather.
+  // By rank; if `only` is given, empty at all other ranks. Errors: from AllGather.
   Expected<std::vector<std::string>> gather(std::string_view own, const Awaited& awaited, int only = -1);
 
-  // Returns no failure if all ranks are well. Errors: those of AllGather.
+  // Returns no failure if all ranks are well. Errors: from AllGather.
   Expected<std::optional<RankFailure>> agree(const Status& own, const Awaited& awaited);
 
   int rank() const { return rank_; }

@@ -325,8 +325,9 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
     return;
   }
   if (scaled || shifted) {
-    // codes of 8 bits are of numbers whose standard deviation is a quarter of the largest; those of 4 bits
-    // are even, with a standard deviation of 4.6 around 7.5, and those of 8-bit floats, 100
+    // codes of 8 bits stand for numbers whose standard deviation is a quarter of the largest; codes of 4 bits
+    // are equally likely, with a standard deviation of 4.6 around 7.5; the standard deviation of codes
+    // of 8-bit floats is 100
     const DType codes = program.at(findBuffer(*product, &Operands::b)).type;
     const double ofHalves = buffer.type == DType::kF8_E8M0 ? kSizeOfHalves : 4.6;
     scale *= codes == DType::kU8 ? 1 / ofHalves : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;

@@ -52,8 +52,8 @@ struct InputsSpec {
 // Error: a hot rank with more or fewer rows than its experts, or all others, can get (found, expected).
 Status checkRouting(const TaskProgram& program, const RoutingSpec& routing);
 
-// T of every rank. Errors: those of checkRouting(); more than the program's maxTokens; a list that does not
-// have one number per rank, or has different ones for ranks that must have the same tokens.
+// T of every rank. Errors: from checkRouting(); more than the program's maxTokens; a list that does not have
+// one number per rank, or has different ones for ranks that must have the same tokens.
 Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const InputsSpec& spec);
 
 // Whether an entry reads expert ids; otherwise every token goes to every expert.

@@ -17,7 +17,7 @@ namespace sluice::tools {
 
 // One entry at all ranks in one repetition. By WorkKind: seconds of the slowest rank, from a common start;
 // seconds of processor time of all ranks together; context switches of their threads, voluntary or not. The
-// figures of messages are those of the step with all its work. Copied as bytes.
+// figures of messages are from the step with all its work. Copied as bytes.
 struct EntrySample {
   std::array<double, 3> wall{};
   std::array<double, 3> cpu{};
@@ -49,7 +49,7 @@ class OverlapProbe {
   static Expected<OverlapProbe> create(Transport& transport, double timeoutSeconds);
 
   // Runs one repetition of the entries, in order, with each kind of work; collective. Returns the same at all
-  // ranks, by entry. The outputs are not those of the layer afterwards. Errors: like Context::run().
+  // ranks, by entry. Afterwards the outputs are not the layer's. Errors: like Context::run().
   Expected<std::vector<EntrySample>> repeat(Context& context, const std::vector<std::string>& entries);
 
  private:

@@ -106,7 +106,7 @@ class HangGraph {
 
   // The rank waits for the counts of all others, and does not say whose are there.
   void addBind(int rank, const FailedRun& failed) {
-    std::vector<int> past;  // these have sent theirs, or they could not know those of all
+    std::vector<int> past;  // these know the counts of all ranks, so they have sent their own
     bool isExplained = false;
     for (int other = 0; other < program_.mesh.peers(); ++other) {
       if (other == rank) continue;

@@ -18,7 +18,7 @@ Expected<std::string> reportHtml(const std::vector<ReportSource>& sources);
 // The facts and tables of a run.
 std::string runText(const ReportSource& source);
 
-// The same with those of the program, one source after the other.
+// The facts and tables of each source's program and, if it has one, its run, one source after the other.
 std::string reportText(const std::vector<ReportSource>& sources);
 
 }  // namespace sluice::tools

@@ -41,7 +41,7 @@ class Analysis {
                                      for (const WaitEnd& end : waitEndsOf(all, source_.ranks, spans))
                                        run_.spans[placeOf(end.waitRank, end.waitSpan)].cause =
                                            static_cast<int64_t>(placeOf(end.rank, end.span));
-                                     if (step.failed) return;  // its times are those of the limit
+                                     if (step.failed) return;  // its times show only the time limit
                                      addOverlap(step, spans);
                                      markCriticalPath(step, spans);
                                    });

@@ -103,7 +103,7 @@ Json useJson(const ReportSource& source, const Run& run) {
   return use;
 }
 
-// Roofs are those of the target for which the program was compiled, if it is here and has rates.
+// The roofs are the rates of the target for which the program was compiled, if it is here and has rates.
 Json rooflineJson(const TaskProgram& program, const Run& run) {
   Json points = Json::array(), roofs = Json::array();
   for (size_t f = 0; f < run.families.size(); ++f)

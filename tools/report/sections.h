@@ -18,7 +18,7 @@ Json familiesJson(const TaskProgram& program);
 Json graphsJson(const TaskProgram& program);
 
 // The regions and buffers of each entry, over its families or, where there is a run, over the first run's
-// time at the first rank. Bytes are those of a balanced step with max_tokens.
+// time at the first rank. Bytes are for a balanced step with max_tokens.
 Json memoryJson(const ReportSource& source);
 
 // Who waits for whom in a run that failed; null if none did.

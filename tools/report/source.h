@@ -28,7 +28,7 @@ struct ReportSource {
 inline bool isTrace(const std::string& path) { return path.ends_with(".json"); }
 
 // Reads a program file, or a trace (isTrace(path)). `choices` picks one of several programs in a
-// trace: each is a number from 0 or a program file, and the first counts that is there. Errors: those of
+// trace: each is a number from 0 or a program file, and the first counts that is there. Errors: from
 // Program::load() and readTrace(); several programs and no choice (they are listed), or none of the choices.
 Expected<ReportSource> readSource(const std::string& path, const std::vector<std::string>& choices);
 

@@ -23,12 +23,12 @@ struct StepRouting {
   std::vector<std::vector<TracedRouting>> recorded = {};
 };
 
-// As `sluice make-inputs` makes them. Errors: those of tokensOfRanks().
+// As `sluice make-inputs` makes them. Errors: from tokensOfRanks().
 Expected<StepRouting> makeStepRouting(const TaskProgram& program, const InputsSpec& spec);
 
 // From one file per rank, as `sluice run` reads them; of an entry without expert ids, only the tokens. Errors
-// begin with the path: a tensor that is missing, or not that of the program (tensor, found, expected); none
-// that shows the tokens.
+// begin with the path: a tensor that is missing, or that does not fit the program (tensor, found, expected);
+// none that shows the tokens.
 Expected<StepRouting> readStepRouting(const TaskProgram& program, const std::string& pattern);
 
 // What every rank binds for an entry that routes. Refers to `routing`.

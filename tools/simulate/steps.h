@@ -11,10 +11,10 @@
 
 namespace sluice::tools {
 
-// The tables of all entries that use the routing of `entry`. Errors: those of bindAll().
+// The tables of all entries that use the routing of `entry`. Errors: from bindAll().
 Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing);
 
-// One result per entry. Calls `before`, if there is one, before each entry with its index. Errors: those of
+// One result per entry. Calls `before`, if there is one, before each entry with its index. Errors: from
 // bindAll() and simulateEntry().
 Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vector<EntryId>& entries,
                                                const StepRouting& routing, const SimDevice& device,

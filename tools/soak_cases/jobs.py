@@ -10,7 +10,7 @@ import time
 import processes
 
 MARK = "SLUICE_SOAK_JOB"
-NOBODY = 41234  # a user without other processes, so that its limit of threads is that of one job
+NOBODY = 41234  # a user without other processes, so that its limit of threads is for one job alone
 FORCED = 5.0  # seconds in which a killed process must end
 
 
@@ -120,7 +120,7 @@ def name_of(pid):
 
 
 def marked_processes(mark):
-    """Process numbers, without those of processes that have ended but were not waited for."""
+    """The numbers of the processes with the mark, without processes that have ended but were not waited for."""
     found = []
     wanted = f"{MARK}={mark}".encode()
     for name in os.listdir("/proc"):

@@ -33,7 +33,7 @@ class Layer:
     def __init__(self, about):
         self.program, self.ranks, self.entries = about["program"], about["ranks"], about["entries"]
         self.rows_input = about["rows_input"]
-        self.owned = about["owned"]  # outputs in the context's memory: those of the last entry that ran
+        self.owned = about["owned"]  # outputs in the context's memory, written by the last entry that ran
         with open(self.program, "rb") as file:
             self.bytes = file.read()
         self.inputs, self.outputs, self.expected = [], [], []

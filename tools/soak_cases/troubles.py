@@ -188,7 +188,7 @@ def bad_ids(scene):
 
 
 def _bad_rows(scene, path, victim):
-    """The rows of all ranks, one missing: at a single rank they may be those of fewer tokens."""
+    """The rows of all ranks, one missing: at a single rank the rest may be the rows of fewer tokens."""
     name = scene.layer.rows_input
     hit = name is not None and scene.layer.ranks > 1 and drop_row(path, name)
     scene.note(f"rank {victim} lacks a row of {name}" if hit else "no rows to lack")

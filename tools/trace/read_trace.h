@@ -21,7 +21,7 @@ struct TracedProgram {
 };
 
 struct TraceFile {
-  std::string clock;   // of the times: those of files with the same one can be compared; empty: unknown
+  std::string clock;   // of the times: times of files with the same clock can be compared; empty: unknown
   int64_t origin = 0;  // the moment of time 0 on that clock, in nanoseconds
   std::vector<TracedProgram> programs;  // at least one
 };

@@ -43,17 +43,17 @@ int64_t timeAfterBind(const Trace& trace, const TraceSpan& run);
 // The tasks and waits of a step, by rank.
 using StepSpans = std::vector<std::vector<size_t>>;
 
-// Calls use() for every step, with the tables made again. Errors: those of the above, and of bindAll(); a
-// task that its step does not have.
+// Calls use() for every step, with the tables made again. Errors: from stepsOf(), routingOf() and bindAll();
+// a task that its step does not have.
 using UseStep = std::function<void(const TracedStep&, const AllSteps&, const StepSpans&)>;
 Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use);
 
-// For each wait of a step to whose event tasks of the trace add, the last of them; that of another rank if
-// the last one of its own ended clearly before the wait.
+// For each wait of a step to whose event tasks of the trace add, the last of them; the last task of another
+// rank if the last one of its own ended clearly before the wait.
 std::vector<WaitEnd> waitEndsOf(const AllSteps& steps, const std::vector<Trace>& ranks,
                                 const StepSpans& spans);
 
-// Finds the ends of the waits of all steps. Errors: those of forSteps().
+// Finds the ends of the waits of all steps. Errors: from forSteps().
 Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks);
 
 // A trace file of all ranks, with an arrow to each wait from the task that ended it, if these can be found.

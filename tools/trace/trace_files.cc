@@ -79,8 +79,8 @@ int64_t endOf(const TraceFile& file) {
   return end;
 }
 
-// What is to be added to the times of a file so that they are those of the first: all ranks leave an exchange
-// at about the same moment, and a failure ends all of them.
+// What to add to the times of a file so that they count on the first file's clock: all ranks leave an
+// exchange at about the same moment, and a failure ends all of them.
 int64_t offsetOf(const TraceFile& file, const TraceFile& first) {
   if (!file.clock.empty() && file.clock == first.clock) return file.origin - first.origin;
   const auto own = exchangesOf(file), others = exchangesOf(first);

@@ -31,7 +31,7 @@ struct SizeChoice {
 };
 
 // `problem` may be cut by any sizes; `start` has the fixed sizes, and initial values of the others. `windows`
-// are those of the target.
+// are the target's.
 SizeChoice chooseSizes(CostProblem problem, const Rates& rates, const Expectation& expectation,
                        const CutSizes& start, const FixedSizes& fixed, const Windows& windows,
                        const CompleteProgram& complete);

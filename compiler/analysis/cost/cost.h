@@ -7,8 +7,8 @@
 //   time of an entry = max(work / cores, bytes to other ranks / link) + uneven deal + ends of chains +
 //   latency
 //
-// If matrix and vector cores are separate, work / cores is that of the kind that takes longest, each kind as
-// if no other used the memory. schedule_choice.h follows the schedule task by task.
+// If matrix and vector cores are separate, work / cores is computed for each kind as if no other used the
+// memory, and the kind that takes longest counts. schedule_choice.h follows the schedule task by task.
 #pragma once
 
 #include <string>

@@ -36,7 +36,7 @@ std::vector<int32_t> pickExperts(const ExpectedRows& rows, int32_t count) {
   return picked;
 }
 
-// Rows of an expert of `total` before those of `source`; all peers send it as many.
+// How many of an expert's `total` rows come before the rows of `source`, if all sources send it equally many.
 int32_t rowsBefore(int64_t total, int64_t source, int64_t sources) {
   return static_cast<int32_t>(total * source / sources);
 }

@@ -24,7 +24,7 @@ void endPhase(BarrierState& state) {
   state.pending = state.count;
 }
 
-// Gives a word to the lanes of the warp, and returns those of all.
+// Gives a word to the lanes of the warp, and returns the words of all lanes.
 const std::array<uint32_t, 32>& exchange(Machine& m, uint32_t word, const char* what) {
   WarpState& warp = *m.block().warps[static_cast<size_t>(m.self().index / 32)];
   warp.values[warp.meeting.generation % 2][static_cast<size_t>(m.self().index % 32)] = word;

@@ -31,7 +31,7 @@ void alignTogether(Machine& m, std::string_view what) {
 }
 
 // Calls use(place in shared memory, line, k) for the elements of an operand with `lines` rows or columns. The
-// place is that of the hardware: the exchange of 16-byte parts depends on the address.
+// place is where the hardware finds the element: the exchange of 16-byte parts depends on the address.
 template <class Use>
 void forElements(uint64_t description, Major major, int lines, const Use& use) {
   const uint64_t place = placeOf(description), pitch = pitchOf(description);

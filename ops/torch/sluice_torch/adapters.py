@@ -37,7 +37,7 @@ def adapter_config(path, prefix: str, names: tuple[str, str, str] = NAMES) -> lo
 
 @torch.no_grad()
 def load_adapters(path, layers: dict[str, MoE], names: tuple[str, str, str] = NAMES) -> list[str]:
-    """Sets the adapters of layers, on this rank those of its experts and its shard, from the folder `path`.
+    """Sets the adapters of layers from the folder `path`: on this rank the adapters of its experts and its shard.
 
     layers   by the prefix of their experts ("model.layers.3.mlp.experts"); made with the LoRAConfig of adapter_config()
     names    of gate, up and down; the first counts for nothing where experts have no gate

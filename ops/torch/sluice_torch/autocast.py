@@ -34,7 +34,7 @@ def fp8_autocast(enabled: bool = True, fp8_recipe: Recipe | None = None, fp8_gro
 
     The innermost context counts; each thread has its own. With DelayedScaling, amaxes are the largest of the ranks of
     `fp8_group`, a group of torch.distributed: all its ranks run the same layers in the same order. Other recipes ignore it,
-    because their scales are those of one rank's numbers. ValueError: what is no recipe, or no group that has this process.
+    because their scales follow from one rank's numbers. ValueError: what is no recipe, or no group that has this process.
     """
     if fp8_group is not None and not (dist.is_available() and isinstance(fp8_group, dist.ProcessGroup)):
         raise ValueError(f"fp8_group is of type {type(fp8_group).__name__}, expected a group of torch.distributed with this process")
@@ -71,10 +71,10 @@ def carry(function):
 
 
 class Chooser:
-    """The encodings of each step of a layer: the layer's own or, if these are None, those of the context.
+    """The encodings of each step of a layer: the layer's own or, if these are None, the context's.
 
-    A forward that is repeated in a backward, by torch.utils.checkpoint, outside of the context of the first one, has
-    those of the layer's last forward before it in the same mode (training or not).
+    A forward that is repeated in a backward, by torch.utils.checkpoint, outside of the context of the first one, has the
+    encodings of the layer's last forward before it in the same mode (training or not).
     """
 
     def __init__(self, own: Encodings | None):

@@ -75,7 +75,7 @@ class ExchangeShape:
         return min(self.top_k, self.ranks)
 
     def own_experts(self, rank: int) -> tuple[int, int]:
-        """The first expert of a rank and their number, if rows are those of ranks; else 0 and -1."""
+        """The first expert of a rank and the number of its experts, if rows are per rank; else 0 and -1."""
         if self.rows_per != "rank":
             return 0, -1
         own = dealt(self.experts, self.ranks, rank)

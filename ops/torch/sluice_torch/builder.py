@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Graph:
-    """A graph file in the making. Names of ops, operands and fields are those of graphs/FORMAT.md, as are defaults; what
+    """A graph file in the making. graphs/FORMAT.md has the names of ops, operands and fields, and the defaults; what
     the compiler checks is not checked here. Fields that are None are absent. The add_ methods return the graph.
 
     `limits` are `ranks` (1 if absent), `experts`, `top_k`, `max_tokens` and others of that table: numbers, or strings with
@@ -28,14 +28,14 @@ class Graph:
         return self._add("tensor", self.tensors, name, made)
 
     def add_entry(self, name: str, **fields) -> "Graph":
-        """An entry, to which later ops are added; without it they are those of an entry "forward". `fields` may give
+        """An entry, to which later ops are added; without it they belong to an entry "forward". `fields` may give
         `inputs`, `outputs`, `after`, `save` and `saved`. Without `inputs` they are the tensors that no op writes, and without
         `outputs` those that no op of the entry reads and that are not saved, both in the order in which they are used.
         ValueError: there is one of this name."""
         return self._add("entry", self._entries, name, {"nodes": {}, **fields})
 
     def add_op(self, op: str, inputs: dict, outputs: dict, name: str | None = None, **fields) -> "Graph":
-        """A node: `inputs` and `outputs` are tensors by the op's name for them, `name` is that of the op unless given.
+        """A node: `inputs` and `outputs` are tensors by the op's name for them, `name` is the op's name unless given.
         ValueError: there is a node of this name; a tensor that was not added."""
         name = op if name is None else name
         for operand, tensor in (*inputs.items(), *outputs.items()):

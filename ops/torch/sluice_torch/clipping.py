@@ -14,7 +14,7 @@ def clip_grad_norm_(
     """Like torch.nn.utils.clip_grad_norm_, with the norm over the experts of all ranks: scales the gradients (`.grad`)
     in place to a norm of at most `max_norm`, and returns the norm that they had.
 
-    `parameters` are those of one model at all ranks. Gradients of parameters that are not experts count once, and must
+    `parameters` are the parameters of one model at all ranks. Gradients of parameters that are not experts count once, and must
     be the same at all ranks. Collective over each ep_group among them, even at a rank without gradients.
     RuntimeError, with `error_if_nonfinite`: the norm is not finite.
     """

@@ -166,7 +166,7 @@ class _Ranks:
         return False
 
     def explain(self, error: str | None) -> str:
-        """The message; `error` is that of torch.distributed, if it had one before."""
+        """The message; `error` is the error of torch.distributed, if it had one before."""
         until = time.monotonic() + min(self._seconds, _ANSWER_SECONDS)
         self._look()
         while error is not None and self._absent and not self._is_silent and time.monotonic() < until:

@@ -3,7 +3,7 @@
     python3 -m sluice_torch.convert SOURCE TARGET --encode int4:g32
 
 TARGET gets a file for each layer of experts, with the parameters that a sluice_torch.MoE of that encoding has; all other tensors as
-they are; other files of SOURCE, such as config.json and those of a tokenizer; and the index. load_model() reads it. sluice.json says what
+they are; other files of SOURCE, such as config.json and a tokenizer's; and the index. load_model() reads it. sluice.json says what
 was converted, and how.
 """
 
@@ -64,7 +64,7 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     progress    True: shows a bar (package tqdm)
 
     A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the files
-    that are missing, as long as those of the source have the sizes and times that sluice.json has. At any time one layer is held.
+    that are missing, as long as the source's files have the sizes and times that sluice.json has. At any time one layer is held.
     ValueError: files that load_experts() refuses; no experts; a target with something else. OSError: a file cannot be written.
     """
     encodings = encodings_of(encode)

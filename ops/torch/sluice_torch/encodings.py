@@ -51,7 +51,7 @@ def _ops():
 class Delayed:
     """A value: how scales follow from the largest magnitudes (amaxes) of earlier steps.
 
-    A scale is for the amax that `algorithm` chooses from those of the last `length` steps, times 2^margin, and is renewed
+    A scale is for the amax that `algorithm` chooses from the amaxes of the last `length` steps, times 2^margin, and is renewed
     after steps 0, interval, 2 interval and so on. reduce: amaxes are the largest of several ranks.
     """
 
@@ -120,7 +120,7 @@ class Encodings:
                 raise ValueError(f"encode: found weights.{name}, expected a name of {', '.join(weights)}")
 
     def first(self) -> "Encodings":
-        """Those of steps before which there are no amaxes: scales are those of the step, whose amaxes are outputs."""
+        """The encodings of steps before which there are no amaxes: such a step scales by its own amaxes, which are outputs, too."""
         return Encodings(self.text.replace(":delayed", ":amax"))
 
     def options(self, has_backward: bool) -> tuple[str, ...]:
@@ -147,8 +147,8 @@ BF16 = Encodings()
 
 
 def encodings_of(encode) -> Encodings | None:
-    """What the argument `encode` of a layer stands for: a text, or a recipe of sluice_torch.recipe; None: those of the context
-    fp8_autocast. ValueError: anything else."""
+    """What the argument `encode` of a layer stands for: a text, or a recipe of sluice_torch.recipe; None: the encodings of the
+    context fp8_autocast. ValueError: anything else."""
     if encode is None or isinstance(encode, Encodings):
         return encode
     made = encode.encodings() if callable(getattr(encode, "encodings", None)) else None

@@ -211,7 +211,7 @@ def combine(
     """[T, H]: the sum of each token's rows [R, H], in float32, rounded once to their type, which must be the dispatched
     one. Rows are in the order in which dispatch() returned them; pads are ignored.
 
-    `group` is that of the dispatch. The options are those of dispatch(): with `overlap` the result is undefined
+    `group` is the group of the dispatch. The options are as for dispatch(): with `overlap` the result is undefined
     until handle.event.wait() returns, and rows must not be changed before. The gradient of rows is a dispatch. Collective, and so
     is its backward. ValueError or RuntimeError, at all ranks: rows of another type or shape; a handle of another group,
     or one that was released; what another rank refuses.

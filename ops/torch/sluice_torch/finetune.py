@@ -29,7 +29,7 @@ class FineTuning:
     forward(..., save=True) puts what a backward needs on the stack, which has room for `depth` forwards; backward(dy)
     takes the last one off. submit_forward() and submit_backward() return at once, and wait() returns the result of the
     earliest step that was not waited for. One thread calls it. RuntimeError: steps in an impossible order; ValueError:
-    tensors that do not fit. `options` are those of MoE.
+    tensors that do not fit. `options` are as for MoE.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class FineTuning:
 
     @property
     def sizes(self) -> dict[str, list[int]]:
-        """The shapes of this rank's matrices, which are those of parameters only without codes."""
+        """The shapes of this rank's matrices; parameters have these shapes only without codes."""
         shape, experts = self.layer.shape, len(self.layer.gate_up_weight)
         up, down = [experts, shape.part, shape.hidden], [experts, shape.hidden, shape.part]
         return {"gate": up, "up": up, "down": down}
@@ -119,7 +119,7 @@ class FineTuning:
         return self.wait()
 
     def backward(self, dy: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Gradients for dy [T, H] of the last saved forward, by name: "x", "expert_weights", and those of the adapters.
+        """Gradients for dy [T, H] of the last saved forward, by name: "x", "expert_weights", and the names of the adapters.
         They are returned, not added to `.grad`. Gradients of adapters that have a `main_grad` are added there instead."""
         self._check_nothing_pending("backward")
         self.submit_backward(dy)

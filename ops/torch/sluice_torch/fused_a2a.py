@@ -26,14 +26,14 @@ _hybrid = weakref.WeakKeyDictionary()
 
 def fused_dispatch(x, token_indices, token_probs, num_experts, group, async_finish=False, allocate_on_comm_stream=False):
     """Sends each token once to each rank that owns one of its experts. Returns
-      rows [R, H]: those of this rank, by source rank, then by token;
+      rows [R, H] of this rank, by source rank, then by token;
       indices [R, S], int64: their experts at this rank, numbered from its first one, -1 for none; S <= K;
       probs [R, S], float32: their probabilities, 0 where there is no expert;
       tokens_per_expert [experts of this rank], int64;
       a handle, for fused_combine.
 
     x [T, H] is bfloat16, float32 or float16; token_indices [T, K] int32 or int64, -1 for none; token_probs [T, K] float32;
-    num_experts is that of all ranks. Gradients flow to x and token_probs. ValueError or RuntimeError, at all ranks: as
+    num_experts counts the experts of all ranks. Gradients flow to x and token_probs. ValueError or RuntimeError, at all ranks: as
     exchange.dispatch().
     """
     return exchange.dispatch(x, token_indices, token_probs, num_experts, group, rows_per="rank")
@@ -69,7 +69,7 @@ def hybrid_ep_dispatch(
     num_sms_preprocessing_api=108,
 ):
     """Sends each token to each of its experts. Returns
-      rows [R, H]: those of this rank, by expert, then by source rank, then by token;
+      rows [R, H] of this rank, by expert, then by source rank, then by token;
       their probabilities [R], float32;
       None, where the original has scaling factors of FP8;
       tokens_per_expert [num_local_experts], int64, with pads;

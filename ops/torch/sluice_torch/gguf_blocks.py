@@ -122,7 +122,7 @@ def _halves(two_bytes: torch.Tensor) -> torch.Tensor:
 
 
 def _split(bytes_of_block: torch.Tensor) -> torch.Tensor:
-    """The codes of the lower halves, then those of the upper ones."""
+    """The codes of the lower halves, then the codes of the upper ones."""
     return torch.cat((bytes_of_block & 15, bytes_of_block >> 4), -1)
 
 

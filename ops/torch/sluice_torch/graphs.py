@@ -1,6 +1,6 @@
 """The graph of a layer, as sluicec reads it (graphs/FORMAT.md), and the options for compiling it.
 
-Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then those of up. With tp
+Weights are [experts of this rank, out, in]; a gate_up_weight has the rows of the gate first, then the rows of up. With tp
 above 1 a rank has a shard of each of its experts: sharding.py. Without a gate it has the rows of up alone.
 """
 
@@ -20,7 +20,7 @@ GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 # The weights of a layer.
 WEIGHTS = ("gate_up_weight", "down_weight")
 
-# The tokens of the ranks that share experts: those of each rank, or the same at all of them.
+# The tokens of the ranks that share experts: each rank's own, or the same at all of them.
 TOKENS = ("own", "same")
 
 # The largest sizes of a graph.

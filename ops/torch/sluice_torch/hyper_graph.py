@@ -170,8 +170,8 @@ class ComputeGraph:
 
     def to_sluice(self, name: str = "compute_graph", tsv: TaskSplitValue | None = None) -> Graph:
         """A graph with the same nodes and tensors for Sluice's compiler: `.save()` or `.compile()` it. Its tokens are what the dispatch
-        sends, one row each, with `expert_ids` [T, 1]; offsets and sizes follow from these, for any routing. `tsv` is by default that of
-        propagate_splits(). ValueError: sizes that are not known; nodes or tensors that Sluice has in no such form."""
+        sends, one row each, with `expert_ids` [T, 1]; offsets and sizes follow from these, for any routing. `tsv` is by default the
+        argument of propagate_splits(). ValueError: sizes that are not known; nodes or tensors that Sluice has in no such form."""
         tsv = tsv or self._tsv
         if tsv is None:
             raise ValueError("the sizes are not known: call propagate_splits(tsv) first, or pass tsv")

@@ -79,7 +79,7 @@ class BaseExpertParallel(ParallelStyle):
 
     @abc.abstractmethod
     def _token_combine(self, module: torch.nn.Module, routed_output, device_mesh):
-        """The result of the module from that of its part."""
+        """The result of the module from the result of its part."""
 
 
 class _Style(BaseExpertParallel):
@@ -140,7 +140,8 @@ class _Style(BaseExpertParallel):
             setattr(module, own, torch.nn.Parameter(part.clone(), requires_grad=requires_grad))
 
     def _token_dispatch(self, module: torch.nn.Module, inputs: tuple, device_mesh) -> tuple:
-        """Exchanges rows [R, H] sorted by expert, counts [E], scores [R] or None for those of the rank's experts, by expert. Collective."""
+        """Exchanges rows [R, H] sorted by expert, counts [E], scores [R] or None for the rows, counts and scores of the rank's experts, by
+        expert. Collective."""
         ep_group, tp_group = self._groups(device_mesh)
         rows, counts, *more = inputs
         scores = more[0] if more else None
@@ -176,7 +177,7 @@ class ExpertParallel(_Style):
 
 
 class TensorParallel(_Style):
-    """Each rank of the mesh gets its shard of every expert. `tokens`: those of MoE; other modules have the same rows at all ranks."""
+    """Each rank of the mesh gets its shard of every expert. `tokens`: as for MoE; other modules have the same rows at all ranks."""
 
     def __init__(self, *, tokens: str = "same"):
         super().__init__()

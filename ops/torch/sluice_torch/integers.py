@@ -1,7 +1,7 @@
 """Whole numbers that callers give: every one is checked here before anything is computed with it, so that products of sizes
 fit in 64 bits and conversions for the library cannot fail.
 
-The limits are those of programs (runtime/program/program.h).
+Programs have the same limits (runtime/program/program.h).
 """
 
 MAX_EXPERTS = 65536

@@ -12,7 +12,7 @@ from .lora import LoRAConfig
 _SKIP = "_SkipLoRA"
 ADAPTERS = tuple(f"{target}_lora_{side}" for target in ("gate", "up", "down") for side in "ab")
 BASES = ("gate_proj", "up_proj", "down_proj")
-# The factor of the sigmoid of the activation that has one: that of gpt-oss.
+# The factor of the sigmoid of gpt-oss's activation, the only one that has such a factor.
 _OAI_ALPHA = 1.702
 
 
@@ -245,7 +245,7 @@ class KTMoEWrapper:
 
     def backward(self, grad_output, output_device=None, optimizer_grad_scale=1.0):
         """Returns the gradients of hidden_states, bfloat16, and of weights, float32, of the last forward that was saved, and writes
-        those of adapters and weights, times optimizer_grad_scale."""
+        the gradients of adapters and weights, times optimizer_grad_scale."""
         self.submit_backward_async(grad_output, output_device, optimizer_grad_scale)
         return self.sync_backward()
 

@@ -1,5 +1,5 @@
-"""The graphs of column- and row-parallel linear layers, as sluicec reads them (graphs/FORMAT.md): those of
-graphs/linear, with the sizes of one layer.
+"""The graphs of column- and row-parallel linear layers, as sluicec reads them (graphs/FORMAT.md): the graphs of graphs/linear,
+with the sizes of one layer.
 """
 
 import dataclasses

@@ -121,7 +121,7 @@ def adapted_graph(graph: dict, config: LoRAConfig) -> dict:
     """The graph of graphs.forward_graph() with adapters added to its products."""
     graph = copy.deepcopy(graph)
     entry = graph["entries"][0]
-    _, hidden, intermediate = graph["tensors"]["down_weight"]["shape"]  # those of this rank
+    _, hidden, intermediate = graph["tensors"]["down_weight"]["shape"]  # this rank's sizes
     if graph["tensors"]["down_weight"]["type"] == "U8":
         intermediate *= 2  # two codes per byte
     _, before, _ = graph["tensors"]["gate_up_weight"]["shape"]

@@ -1,13 +1,14 @@
 """What layers find in Megatron: the process group that divides it, and the classes that describe its part."""
 
-# Where the group is that divides a layer: the attribute of config with its size, that of pg_collection, and Megatron's function.
+# Where the group is that divides a layer: the attribute of config with its size, the attribute of pg_collection, and Megatron's
+# function.
 _DENSE = ("tensor_model_parallel_size", "tp", "get_tensor_model_parallel_group")
 _EXPERT = ("expert_tensor_parallel_size", "expt_tp", "get_expert_tensor_parallel_group")
 
 
 def tp_group_of(config, is_expert: bool, tp_group, pg_collection):
-    """`tp_group`; else that of `pg_collection` (tp; for experts expt_tp); else that of megatron.core.parallel_state, if it can be
-    imported and has one. None: the layer is whole at this rank.
+    """`tp_group`; else the group of `pg_collection` (tp; for experts expt_tp); else the group of megatron.core.parallel_state, if
+    it can be imported and has one. None: the layer is whole at this rank.
 
     ValueError: config.tensor_model_parallel_size, for experts expert_tensor_parallel_size, is above 1, and there is no group.
     """

@@ -32,7 +32,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.
     Parameters, of this rank's experts:
 
-        gate_up_weight  [E, 2 I, H]   rows of gate, then those of up; without a gate [E, I, H], those of up
+        gate_up_weight  [E, 2 I, H]   rows of gate, then rows of up; without a gate [E, I, H], rows of up
         down_weight     [E, H, I]
 
     `num_experts` counts the experts of all ranks of `ep_group`, a torch.distributed group of processes on this machine.
@@ -59,7 +59,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
     and autograd gets none; or, for a parameter that has `grad_added_to_main_grad`, a placeholder, and that becomes True, as
     Megatron's DistributedDataParallel expects it.
 
-    activation   "swiglu" or another of structure.ACTIVATIONS; those of structure.LIMITED have a `limit`
+    activation   "swiglu" or another of structure.ACTIVATIONS; the activations of structure.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     encode       what numbers are stored as, rounded to and sent as: an encoding, PLACE=ENCODING for some of the places weights,
                  weights.gate_up_weight, weights.down_weight, trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
@@ -159,7 +159,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 
     def become(self, group: ranks.Group, shape: graphs.LayerShape, parameters: dict[str, torch.nn.Parameter]):
-        """Makes this layer that of another rank or mesh, with these parameters."""
+        """Makes this layer the layer of another rank or mesh, with these parameters."""
         self._group, self.shape, self._layers, self._scales = group, shape, {}, scaling.Scales()
         if self.places is not None:
             self.set_places(placement.Places(shape, self.places.expert_at))
@@ -330,7 +330,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
 
     def order_pairs(self, expert_ids: torch.Tensor) -> pairs.Pairs:
         """The order in which a step with these ids sends its (token, k) pairs: `indices` into the flattened ids, by
-        expert, then by token, without those of -1; and `counts` of pairs by source rank and expert. Collective, but no
+        expert, then by token, without pairs of id -1; and `counts` of pairs by source rank and expert. Collective, but no
         step. RuntimeError: a layer with `spare`, which orders them by place."""
         if self.places is not None:
             raise RuntimeError("order_pairs orders pairs by expert, but this layer has places (spare)")
@@ -512,8 +512,8 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
         """A description of what this rank has of each tensor of all experts, [experts, ...] (sharded_tensors.py): with tp a shard of
-        gate and up has two ranges. `sharded_offsets` are as in te. RuntimeError: a layer with `spare`, whose state is that of
-        places: take state.full(). ValueError: for Megatron, experts that ranks do not share evenly."""
+        gate and up has two ranges. `sharded_offsets` are as in te. RuntimeError: a layer with `spare`, whose state is by place:
+        take state.full(). ValueError: for Megatron, experts that ranks do not share evenly."""
         del metadata
         if self.places is not None:
             raise RuntimeError("the experts of a layer with places (spare) may be anywhere: sluice_torch.state.full() gives them in order")

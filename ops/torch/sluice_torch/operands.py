@@ -10,7 +10,7 @@ DTYPES = (torch.bfloat16, torch.float32)
 
 def operands_of(shape: LayerShape, x, expert_ids, expert_weights, device: torch.device) -> tuple[torch.Tensor, ...]:
     """x [T, H], ids [T, K] and weights [T, K], in types that the op accepts if the tensors are otherwise correct.
-    `device` is that of the layer's parameters.
+    `device` is the device of the layer's parameters.
     ValueError: other types, devices, layouts or shapes."""
     for name, tensor in (("x", x), ("expert_ids", expert_ids), ("expert_weights", expert_weights)):
         if not isinstance(tensor, torch.Tensor):

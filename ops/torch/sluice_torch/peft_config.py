@@ -3,7 +3,7 @@ name, because it may change what the adapters mean.
 
 Which modules have adapters, with which r and scaling, follows PEFT (tuners_utils.check_target_module_exists and
 get_pattern_key): target_modules, exclude_modules, modules_to_save, layers_to_transform with layers_pattern, rank_pattern,
-alpha_pattern. Without layers_pattern the first number in a module's name is that of its layer.
+alpha_pattern. Without layers_pattern the first number in a module's name is the number of its layer.
 """
 
 import math
@@ -126,7 +126,7 @@ class PeftConfig:
             self._refuse("layers_pattern", "none without layers_to_transform")
 
     def _names(self, name: str, module: str) -> bool:
-        """Whether a pattern, or one of a list of names, is that of a module."""
+        """Whether a pattern, or one of a list of names, matches a module."""
         given = self._found.get(name) or []
         if name == "modules_to_save":
             each = [given] if isinstance(given, str) else given

@@ -1,7 +1,7 @@
 """Places of experts: layers whose experts can move between ranks, and have copies at several of them (MoE(spare=)).
 
 Such a layer has num_experts + spare places, which are dealt over the ranks as experts of other layers are. Its
-`placement` says which expert each place has, and its parameters are those of this rank's places. Rows of an expert are
+`placement` says which expert each place has, and its parameters are the weights of this rank's places. Rows of an expert are
 dealt evenly to its places (docs/SHARING.md, "Experts with several places"); copies of an expert have equal weights,
 because each gets the sum of all their gradients.
 """
@@ -78,8 +78,8 @@ def nearest(old: Places, new: Places, place: int) -> int:
 
 
 class Mover:
-    """Sends what this rank has of experts to the ranks that have, or get, the same experts: those of the other groups
-    with this rank's shard. All methods are collective."""
+    """Sends what this rank has of experts to the ranks that have, or get, the same experts: the ranks of the other groups with
+    this rank's shard. All methods are collective."""
 
     def __init__(self, group, shape: LayerShape, places: Places):
         self.places, self.here, self.seconds = places, group.rank // shape.tp, group.timeout

@@ -109,8 +109,8 @@ def _submit(layer, tokens: int, x: bool, expert_weights: bool) -> PendingPrepara
 
 
 def _ids(layer, tokens: int) -> list[torch.Tensor]:
-    """The expert_ids [T, K] of this rank for each step: those of the first rank, or of the first that have the same tokens,
-    reach each place of each expert."""
+    """The expert_ids [T, K] of this rank for each step: the ids of the first rank, or of the first ranks that have the same
+    tokens, reach each place of each expert."""
     shape = layer.shape
     copies = 1 if layer.places is None else max(map(len, layer.places.of))  # rows of an expert are dealt to its places in turn
     least = -(-shape.experts * copies // shape.top_k)

@@ -239,7 +239,7 @@ class Shared:
 
     def layer(self, path: str, weights: list[str], packs_frozen: bool = False, arguments: str = "") -> "Held":
         """The layer of a program; made collectively at first use. A layer that keeps weights packed is not shared.
-        `arguments` are those of the caller (described_calls), by which ranks that differ are told how."""
+        `arguments` are the caller's (described_calls), by which ranks that differ are told how."""
         key = (path, *weights, next(self._packing)) if packs_frozen else (path, *weights)
         held = self._hold(path, key, lambda: torch.classes.sluice.Layer(self.ranks, path, weights, arguments))
         if packs_frozen:
@@ -315,7 +315,7 @@ class Held:
     """A module's reference to a layer. The last reference frees it, and the last layer frees what all layers share."""
 
     def __init__(self, op, shared: Shared, path: str):
-        self.op, self.shared, self.path = op, shared, path  # the path is that of its program
+        self.op, self.shared, self.path = op, shared, path  # path: the file of its program
 
 
 def shared_by(group: Group, threads: int = 0, timeout: float = 30.0, device: str = "cpu") -> Shared:
@@ -345,7 +345,7 @@ def shared_by(group: Group, threads: int = 0, timeout: float = 30.0, device: str
 
 def memory() -> dict[str, int]:
     """Bytes of this process's layers: of workspaces, of what forwards keep for backwards, and of large weight gradients
-    (those of the last step are kept for the next). They grow until layers are freed (clear_cache()).
+    (the last step's are kept for the next). They grow until layers are freed (clear_cache()).
     """
     sizes = {"workspace_bytes": 0, "grad_bytes": 0, "saved_bytes": 0, "saved_sets": 0, "saved_sets_in_use": 0, "layers": 0}
     with _guard:
@@ -372,7 +372,7 @@ def clear_cache():
     with _guard:
         alone = _shared.get((os.getpid(), None))
     if alone is not None:
-        alone.ranks.trim()  # those of a GPU keep no gradients
+        alone.ranks.trim()  # the ranks of a GPU keep no gradients
 
 
 def _machine() -> str:

@@ -1,7 +1,7 @@
 """Protects the experts of an ep_group from code that makes parameters equal at all ranks.
 
 A layer with an ep_group has different experts at each rank under the same names. Code that treats parameters of one
-name as copies of each other would overwrite them with those of one rank, or average gradients of different experts:
+name as copies of each other would overwrite them with the parameters of one rank, or average gradients of different experts:
 
 * DistributedDataParallel ignores the experts when it wraps a model that has some; gradients of experts, which are sums
   over the tokens of all ranks, are divided as it divides the others;
@@ -33,7 +33,7 @@ _MAIN_GRAD = "{} has a main_grad, to which DistributedDataParallel could not giv
 
 
 def watch(layer: torch.nn.Module):
-    """Protects the layer's parameters from now on against code that would mix them with those of other ranks."""
+    """Protects the layer's parameters from now on against code that would mix them with parameters of other ranks."""
     _layers.add(layer)
     _guard()
 
@@ -50,7 +50,7 @@ def experts() -> dict[int, torch.nn.Module]:
 
 
 def divisor_of(layer: torch.nn.Module) -> int:
-    """The divisor that makes gradients of the layer match those of the model around it.
+    """The divisor that makes gradients of the layer match the gradients of the model around it.
 
     RuntimeError: the layer was added to the model after DistributedDataParallel had wrapped it.
     """

@@ -29,13 +29,13 @@ _guard = threading.Lock()  # of all histories: forwards and backwards may run in
 
 
 class NoHistories(ValueError):
-    """A state is not that of a layer with delayed scaling."""
+    """A state does not come from a layer with delayed scaling."""
 
 
 class History:
     """The amaxes of one tensor, and the amax that its scale is for.
 
-    amaxes  [length, ...] float32: that of step s is at s % length
+    amaxes  [length, ...] float32: the amax of step s is at s % length
     used    [...] float32; 0: the scale is 1
     steps   the number of steps that have been added
     """
@@ -71,7 +71,7 @@ class Sharers:
     more     a group of torch.distributed, or None
     seconds  the time limit of `more`
     local    the expert at each row of this rank's weights, of `count`
-    moves    experts move between ranks, so histories are those of all experts
+    moves    experts move between ranks, so histories have all experts
     """
 
     def __init__(self, group, more, seconds: float, local: list[int], count: int, moves: bool = False):
@@ -108,7 +108,7 @@ class Basis:
     """What the scales of a forward, and of what repeats it, are for."""
 
     kept: dict[str, torch.Tensor]  # the amaxes of histories, by name
-    is_first: bool | None = None  # the scales are those of the step itself; None: not decided yet
+    is_first: bool | None = None  # the scales follow from the step itself; None: not decided yet
 
 
 class Scales:
@@ -125,7 +125,7 @@ class Scales:
 
     def begin(self, encodings: Encodings, sharers: Sharers | None, given, training: bool, asks_repeats) -> "Step":
         """A step whose forward gets the tensors `given`. A forward in `training` adds to histories, and so does its backward.
-        One that repeats another does not, and its scales are those of the last forward that got the same tensors:
+        One that repeats another does not, and has the scales of the last forward that got the same tensors:
         asks_repeats() -> bool, which takes as long as a small step with PyTorch before 2.1, is called if it matters."""
         if encodings.delayed is None:
             return Step(self, encodings)
@@ -163,8 +163,9 @@ class Scales:
         return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
     def load(self, state: torch.Tensor | None, rule: Delayed | None, experts: int):
-        """Replaces the histories by those of state(). `rule`: of the layer, if it has one; `experts`: how many its histories
-        are of. ValueError: something else, or histories of another length or number of experts."""
+        """Replaces the histories by the histories in `state`, which state() returned. `rule`: of the layer, if it has one;
+        `experts`: how many its histories are of. ValueError: something else, or histories of another length or number of
+        experts."""
         found = {} if state is None else _read(state)
         with _guard:
             own = {len(each.amaxes) for each in self._histories.values()} if rule is None else {rule.length}
@@ -233,7 +234,7 @@ class Step:
             self._add(lambda name: self._role(name) not in self._rows)
 
     def _role(self, name: str) -> str:
-        """The name of the history: rows that a backward computes again are those of the forward."""
+        """The name of the history: rows that a backward computes again have the forward's history."""
         before = name.removesuffix(_AGAIN)
         return before if before in self._rows else name
 

@@ -40,7 +40,7 @@ class Part(typing.NamedTuple):
 
 def describe(classes, key: str, parameter: torch.Tensor, part: Part, before: tuple, data_rank: int):
     """The description of a part of the parameter `key`. `before` are (axis, offset, count) of axes 0, 1, ... before the parameter's own,
-    such as that of stacked layers.
+    such as the axis of stacked layers.
 
     With Megatron's `classes` (megatron_groups.checkpoint_classes()) it is a ShardedTensor of Megatron, whose data is the parameter
     itself; where there are several ranges a ShardedTensorFactory, as Megatron has it for gate and up. Ranks must then share the experts

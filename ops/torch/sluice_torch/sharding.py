@@ -15,7 +15,7 @@ from .sharded_tensors import Cut, Part, describe
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
 EXPERT_RANGE = "expert_range"
-# Parameters of a layer -> the dimension of intermediate columns, and whether it has those of all inputs of the activation:
+# Parameters of a layer -> the dimension of intermediate columns, and whether it has the columns of all inputs of the activation:
 # of gate and of up.
 _SHARDED = {
     "gate_up_weight": (1, True),

@@ -2,9 +2,9 @@
 of the model before replace_moe().
 
 A rank's state_dict() has only its own experts, and their range in "expert_range"; with tp above 1 only its shard of them
-(sharding.py), whose number and tp follow the range. A whole state has all experts, like
-that of a model without ep_group: each expert once, in order, where a rank's state of a layer with `spare` has those of its
-places, and their "placement". An original state has the names and shapes of the checkpoint of the original model.
+(sharding.py), whose number and tp follow the range. A whole state has all experts, like the state of a model without ep_group:
+each expert once, in order, where a rank's state of a layer with `spare` has the experts of its places, and their "placement". An
+original state has the names and shapes of the checkpoint of the original model.
 
     on files, without a process group       whole = reshard(shards, 1)[0]; original = to_original(model, whole)
     in a job, collectively                  whole = full(model); original = to_original(model)
@@ -215,7 +215,7 @@ def _join(shards: list[dict]) -> dict:
 
 
 def _without_histories(state: dict) -> dict:
-    """A state in which layers have no histories of amaxes, which are those of one rank's rows."""
+    """A state in which layers have no histories of amaxes, which are of one rank's rows."""
     own = {prefix + EXTRA_STATE for prefix in [name[: -len(WEIGHTS[0])] for name in state if name.rpartition(".")[2] == WEIGHTS[0]]}
     return {name: value for name, value in state.items() if name not in own}
 

@@ -17,7 +17,7 @@ def layers_in(module: torch.nn.Module) -> list[MoE]:
 
 
 def divide(layers: list[MoE], groups: tuple, tokens: str):
-    """Replaces the parameters of layers, which have whole weights, by those of this rank, in place. `groups` are ep_group and tp_group.
+    """Replaces the parameters of layers, which have whole weights, by this rank's parts, in place. `groups` are ep_group and tp_group.
 
     ValueError: a layer that has part of the experts already, or a main_grad; groups that do not fit. Then nothing is changed.
     """

@@ -57,5 +57,5 @@ class Submits:
 
     @property
     def step_encodings(self):
-        """The encodings of a step that is requested now: those of the layer, or of the context fp8_autocast."""
+        """The encodings of a step that is requested now: the layer's, or the encodings of the context fp8_autocast."""
         return self._rounding(self.shape)[0].encodings

@@ -1,4 +1,4 @@
-"""Variables outside a block that its code may change: those of the modules and classes that define the code."""
+"""Variables outside a block that its code may change: the variables of the modules and classes that define the code."""
 
 import collections
 import contextlib

@@ -100,7 +100,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
                 self._mark(self.bias, 0)
             else:
                 self.bias.allreduce = self._allreduce
-                # its gradient is that of this rank's tokens
+                # its gradient is from this rank's tokens
                 self.bias.sequence_parallel = self.sequence_parallel
         else:
             self.register_parameter("bias", None)
@@ -113,12 +113,12 @@ class _ParallelLinear(Reports, torch.nn.Module):
         return whole.to(dtype)
 
     def _part_of(self, whole: torch.Tensor) -> torch.Tensor:
-        """This rank's part of the weight: one of each of `stride` equal parts, which are those of gate and up, for example."""
+        """This rank's part of the weight: its share of each of `stride` equal parts, such as gate and up."""
         return torch.cat(whole.chunk(self._stride * self._parts, self._sharded)[self._part :: self._parts], self._sharded)
 
     @property
     def _allreduce(self) -> bool:
-        """Whether gradients are summed over all ranks, as those of dense parameters: not where ranks have other experts."""
+        """Whether gradients are summed over all ranks, as gradients of dense parameters are: not where ranks have other experts."""
         return not (self.is_expert and (getattr(self.config, "expert_model_parallel_size", None) or 1) > 1)
 
     def _mark(self, parameter: torch.nn.Parameter, dimension: int):
@@ -215,7 +215,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
         """A description of this rank's part of each parameter (sharded_tensors.py). With a stride and Megatron the weight is one
         range, which Megatron's own factory for gated layers divides. `sharded_offsets` are (axis, offset, count) of axes 0, 1, ...
-        before the parameter's own, such as that of stacked layers. metadata["dp_cp_group"]: the ranks that have copies.
+        before the parameter's own, such as the axis of stacked layers. metadata["dp_cp_group"]: the ranks that have copies.
         ValueError: other axes."""
         classes, group = checkpoint_classes(), (metadata or {}).get("dp_cp_group")
         data_rank = 0 if group is None else ranks.place_in("dp_cp_group", group)[0]
@@ -263,15 +263,15 @@ def __getattr__(name: str):
 
 
 class TEColumnParallelLinear(_ParallelLinear):
-    """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `encode` is
-    that of sluice_torch.MoE; the weight is no code.
+    """y = x W^T + b with the rows of W [output_size, input_size] shared by the ranks of tp_group. `encode` is as for
+    sluice_torch.MoE; the weight is no code.
 
-    Without tp_group it is that of pg_collection or of Megatron (megatron_groups.py). `name` has no effect.
+    Without tp_group it is the group of pg_collection or of Megatron (megatron_groups.py). `name` has no effect.
     x [s, ..., input_size]: with sequence parallelism this rank's part of the first dimension (any length per rank,
     also 0), else the same at all ranks. y [sum of s, ..., output_size / ranks]. `keep`: "regather" gathers x again in
     the backward instead of keeping what was gathered. `stride`: output_size has so many equal parts, such as gate and up, and a rank has
-    its share of each. A layer draws a whole weight by init_method and takes its part; nothing is sent. `is_expert`: the group is that of
-    the ranks that share an expert, and the layer is a product of its own, of all rows that it is given, without communication.
+    its share of each. A layer draws a whole weight by init_method and takes its part; nothing is sent. `is_expert`: the group has the
+    ranks that share an expert, and the layer is a product of its own, of all rows that it is given, without communication.
     ValueError: no group, but config.tensor_model_parallel_size above 1; gather_output; sizes that the ranks and the stride do not divide.
     """
 
@@ -304,14 +304,14 @@ class TEColumnParallelLinear(_ParallelLinear):
 
 
 class TERowParallelLinear(_ParallelLinear):
-    """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `encode` is
-    that of sluice_torch.MoE; the weight is no code.
+    """y = x W^T + b with the columns of W [output_size, input_size] shared by the ranks of tp_group. `encode` is as for
+    sluice_torch.MoE; the weight is no code.
 
     Without tp_group it is found as by TEColumnParallelLinear.
     x [s, ..., input_size / ranks]. y [s, ..., output_size]: with sequence parallelism this rank's part of the first
-    dimension, which is shared as evenly as possible (the first ranks have one more), else all of it at every rank. The
-    gradient of the bias is then that of this rank's part. `stride` and the first weight are as of TEColumnParallelLinear. `is_expert`: y
-    is this rank's term, which the caller adds to those of the other ranks.
+    dimension, which is shared as evenly as possible (the first ranks have one more), else all of it at every rank. The gradient of the
+    bias is then from this rank's part. `stride` and the first weight are as of TEColumnParallelLinear. `is_expert`: y
+    is this rank's term, which the caller adds to the terms of the other ranks.
     ValueError: no group, but config.tensor_model_parallel_size above 1; input_is_parallel False; sizes that the ranks and the stride do not divide.
     """
 

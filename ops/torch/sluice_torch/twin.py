@@ -172,7 +172,7 @@ def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool
         raise Unsupported(f"cannot be copied to be tried: {error}") from error
     for hooks in (vars(part).get(name, {}) for part in twin.modules() for name in _HOOKS):
         for key, hook in list(hooks.items()):
-            if not str(getattr(hook, "__module__", "")).startswith("torch."):  # those of weight_norm() are PyTorch's
+            if not str(getattr(hook, "__module__", "")).startswith("torch."):  # the hooks of weight_norm() are PyTorch's
                 del hooks[key]  # a user's hook of a part that is kept: not called in a trial
     own = dataclasses.replace(experts, module=twin.get_submodule(path), intermediate=intermediate)
     return Twin(twin, own, leaves)

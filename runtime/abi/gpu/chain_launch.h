@@ -7,10 +7,10 @@ namespace sluice::gpu {
 
 inline constexpr int kLaunchedColumns = 256;
 
-// Starts the kernel in that stream of CUDA (a cudaStream_t), with tiles of kLaunchedColumns. The activation
-// is that of all tasks which have one; null: they have several, and the kernel is the larger one that has the
-// code of all. All blocks run at the same time: there are at most as many as the GPU has SMs, and a multiple
-// of that of partitions. Returns what CUDA said; null: nothing was wrong.
+// Starts the kernel in that stream of CUDA (a cudaStream_t), with tiles of kLaunchedColumns. `activation` is
+// the one of all tasks that have an activation; null: they have several, and the kernel is the larger one
+// that has the code of all. All blocks run at the same time: there are at most as many as the GPU has SMs,
+// and a multiple of the number of partitions. Returns what CUDA said; null: nothing was wrong.
 const char* launchChain(const Launch& launch, const ActivationKind* activation, int blocks, void* stream);
 
 }  // namespace sluice::gpu

@@ -70,7 +70,7 @@ struct Chain {
   const RowWork* rowWorks;
   const uint32_t* lists;  // lane l of core c: tasks lists[i] to lists[i + 1] - 1, i = c * all lanes + l
   int cores;
-  int lanes[kRoles];  // per core, at most kMaxLanes each; first those of load. An earlier one goes first
+  int lanes[kRoles];  // per core, at most kMaxLanes each; first the lanes of load. An earlier lane goes first
   uint64_t* const* counters;  // by rank
   int rank;
   uint64_t* abort;

@@ -37,7 +37,7 @@ enum class Probe : uint8_t {
   kExponential,
   kReciprocal,
   kPackBf16,  // as the upper half of a word, beside 1 in the lower
-  // A launch as large as that of the kernel. out: by block, the number of its threads, and how far its shared
+  // A launch as large as the kernel's. out: by block, the number of its threads, and how far its shared
   // memory begins after a multiple of 1024 bytes.
   kLaunch,
   // As kRowBoxes, by 16 bytes per thread (copyPart()): row i of the box is 128 bytes from `data` + `pitch` *

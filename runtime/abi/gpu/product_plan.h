@@ -30,9 +30,9 @@ struct Matrix {
 inline constexpr uint16_t kNoMatrix = 0xffff;
 
 // What becomes of the sums: `out` itself; act of the sums gate and up, of which a tile has kColumns / 2
-// columns; or the gradient of gate_up, of the sums that are the gradient of act. Of those with an activation,
-// act has `inter` columns, gate_up and its gradient have those of gate and then those of up. An activation
-// without a gate has kColumns columns of act in a tile, and gate_up has `inter` columns.
+// columns; or the gradient of gate_up, of the sums that are the gradient of act. With an activation, act has
+// `inter` columns; gate_up and its gradient have the columns of gate and then the columns of up. An
+// activation without a gate has kColumns columns of act in a tile, and gate_up has `inter` columns.
 enum class ProductKind : uint8_t { kPlain = 0, kActivation = 1, kActivationGrad = 2 };
 
 struct Product {

@@ -31,8 +31,8 @@ enum class RowOp : uint8_t {
   kColumnSum = 4,    // rows, scales or null -> one row
   kRowDot = 5,       // rows, a vector, addends or null -> floats
   kActivation = 6,   // gate_up -> act
-  // gradient of act, gate_up, weights of rows or null -> that of gate_up, that of the weights or null, act
-  // times the weights or null
+  // gradient of act, gate_up, weights of rows or null -> gradient of gate_up, gradient of the weights or
+  // null, act times the weights or null
   kActivationGrad = 7,
 };
 
@@ -50,7 +50,7 @@ struct RowWork {
   int64_t outPitch[3];
   const int32_t* position;  // [rows, topK], of the sums of a combine; -1: none
   int32_t rows;
-  int32_t columns;  // with an activation those of act
+  int32_t columns;  // with an activation the columns of act
   int32_t topK, parts;
   int64_t partRows;  // of kScalarSum: floats
   float alpha, limit;

@@ -79,8 +79,8 @@ Status Session::findNeighbours() {
 }
 
 Expected<std::string> Session::makeLocalName() const {
-  // every rank draws a name and gathers those of all ranks: the ranks of one machine use that of their first
-  // rank
+  // every rank draws a name and gathers the names of all ranks: the ranks of one machine use their first
+  // rank's name
   std::array<unsigned char, 16> own{};
   if (getrandom(own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
     return Error{"no random bytes for the name of the job"};

@@ -31,8 +31,8 @@ class Courier {
   // Any thread. Wakes the courier. Returns false if there was no room within the time limit.
   bool put(int rank, uint32_t handle, size_t offset, const void* data, size_t bytes, double seconds);
   void post(int rank, const Message& message);
-  // When it returns, other ranks may put to this memory. Errors: those of the engine; the time limit has
-  // passed, for example because another rank was stopped while it read this rank's memory.
+  // When it returns, other ranks may put to this memory. Errors: from the engine; the time limit has passed,
+  // for example because another rank was stopped while it read this rank's memory.
   Status attach(std::byte* base, size_t bytes, double seconds);
   // After receiver.aborted() returns an abort.
   void wake() { engine_->wake(); }

@@ -63,7 +63,7 @@ class Engine {
   virtual void abort(const Abort& abort) = 0;
   // After this rank has sent kLeft to `rank`: whether the engine may end, as far as `rank` is concerned.
   virtual bool isDone(int rank, Outbox& outbox) const = 0;
-  // Completes what is done only by the rules of this engine, not by those of a network; the last call.
+  // Completes what the rules of this engine require beyond the rules of a network; the last call.
   virtual Status finish(int rank) = 0;
   virtual CommStats stats() const = 0;
 

@@ -192,7 +192,7 @@ void NetworkTransport::applyWord(int source, const Message& message) {
     return;
   }
   const auto word = wordAt(address);
-  // pairs with the load in EventCounter::isComplete() and with those of waiting threads
+  // pairs with the load in EventCounter::isComplete() and with the loads of waiting threads
   if (message.kind == MessageKind::kSignal)
     word.fetch_add(message.value, std::memory_order_seq_cst);
   else

@@ -27,8 +27,8 @@ Expected<std::unique_ptr<UcxEndpoint>> openUcx();
 
 struct UcxPeer {
   std::string address;  // UcxEndpoint::address()
-  // Equal for ranks that can share memory: those of one machine and one network namespace (a socket without a
-  // file has its name in that).
+  // Equal for ranks that can share memory: the ranks of one machine and one network namespace (a socket
+  // without a file has its name in that).
   std::string machine;
 };
 
@@ -40,9 +40,9 @@ struct UcxJob {
 };
 
 // Collective; once per endpoint. Errors: a damaged address; UCX cannot reach a rank, or one does not answer
-// within the time limit; those of joinSharedMemory(). After an error the endpoint keeps its connections until
-// it is destroyed: that must wait for the other ranks to have returned, because UCX 1.18 ends processes whose
-// peers disconnect while they connect.
+// within the time limit; errors of joinSharedMemory(). After an error the endpoint keeps its connections
+// until it is destroyed: that must wait for the other ranks to have returned, because UCX 1.18 ends processes
+// whose peers disconnect while they connect.
 Expected<std::unique_ptr<Transport>> joinUcx(UcxEndpoint& endpoint, const UcxJob& job);
 
 }  // namespace sluice

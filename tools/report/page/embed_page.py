@@ -3,7 +3,7 @@
 
 usage: embed_page.py index.html page.css page.js --notice COPYRIGHT --html OUT.html --cc OUT.cc
 
-The line @DATA@ stays. The notice is that of the modules in the script, in place of @NOTICE@; it may be absent, as where
+The line @DATA@ stays. The notice of the modules in the script replaces @NOTICE@; it may be absent, as where
 Debian leaves out /usr/share/doc. OUT.cc defines sluice::tools::pageTemplate().
 """
 import argparse
