@@ -290,7 +290,7 @@ Expected<Plan> planOf(const Arguments& a) {
 // Prints the figures as soon as a case is done.
 Status show(const CaseSamples& c, const Arguments& a, const Machine& machine, bool first) {
   const std::string header = a.markdown ? (first ? markdownHeader(a.bench) : "") : (first ? "" : "\n");
-  return printText(header + (a.markdown ? markdownOf(c, a.bench) : textOf(c, a.bench, machine)));
+  return printText(header + (a.markdown ? formatMarkdown(c, a.bench) : formatText(c, a.bench, machine)));
 }
 
 Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Machine& machine) {
@@ -318,12 +318,12 @@ Status measureAll(const Arguments& a, const Plan& plan, ops::Isa isa, const Mach
   if (const std::string skew = skewText(all, a.bench.clock); !skew.empty())
     if (Status done = printText("\n" + skew); !done) return done;
   if (!a.plot.empty())
-    if (Status done = writeText(a.plot, plotOf(all, a.bench, machine)); !done) return done;
-  return a.json.empty() ? Status{} : writeText(a.json, jsonOf(all, a.bench, machine));
+    if (Status done = writeText(a.plot, drawPlot(all, a.bench, machine)); !done) return done;
+  return a.json.empty() ? Status{} : writeText(a.json, formatJson(all, a.bench, machine));
 }
 
 // The linear layers: all numbers of ranks of one layer, then of the other.
-Expected<std::vector<LayerCase>> linearLayersOf(const Arguments& a) {
+Expected<std::vector<LayerCase>> makeLinearLayerCases(const Arguments& a) {
   std::vector<LayerCase> layers;
   for (int ranks : a.tp.empty() ? std::vector<int>{2, 4} : a.tp) {
     const Expected<std::vector<LayerCase>> cases = linearCases(a.linear, ranks, a.sameTokens);
@@ -336,8 +336,8 @@ Expected<std::vector<LayerCase>> linearLayersOf(const Arguments& a) {
 }
 
 // The layers of --transport: one per number of ranks, with the same work.
-Expected<std::vector<LayerCase>> layersOf(const Arguments& a) {
-  if (a.name == "linear") return linearLayersOf(a);
+Expected<std::vector<LayerCase>> makeLayerCases(const Arguments& a) {
+  if (a.name == "linear") return makeLinearLayerCases(a);
   const std::vector<int> ep = a.ep.empty() ? std::vector<int>{2, 4} : a.ep;
   LayerCase first = a.name == "tiny" ? tinyLayer(ep.front()) : layerCase(ep.front());
   if (!a.model.empty()) {
@@ -371,7 +371,7 @@ Expected<RanksReport> measureOn(const std::string& transport, const std::vector<
 }
 
 Status measureTransport(const Arguments& a, const Machine& machine) {
-  const Expected<std::vector<LayerCase>> layers = layersOf(a);
+  const Expected<std::vector<LayerCase>> layers = makeLayerCases(a);
   if (!layers) return layers.error();
   BenchOptions options = a.bench;
   options.threads = a.threads.value_or(usableCores().count);
@@ -382,9 +382,10 @@ Status measureTransport(const Arguments& a, const Machine& machine) {
   const Expected<RanksReport> report = measureOn(a.transport, *layers, options);
   if (!report) return report.error();
   progress.hide();
-  const std::string text = a.markdown ? markdownOf(*report, options) : textOf(*report, options, machine);
+  const std::string text =
+      a.markdown ? formatMarkdown(*report, options) : formatText(*report, options, machine);
   if (Status printed = printText(text); !printed) return printed;
-  return a.json.empty() ? Status{} : writeText(a.json, jsonOf(*report, options, machine));
+  return a.json.empty() ? Status{} : writeText(a.json, formatJson(*report, options, machine));
 }
 
 Status measureGpu(const Arguments& a) {

@@ -212,7 +212,7 @@ bool emitsGraph(const Arguments& arguments) { return arguments.emit == "json" ||
 
 int printGraph(const Arguments& arguments, const Ir& graph) {
   const Expected<std::string> text =
-      arguments.emit == "json" ? graphFileOf(graph, arguments.graph) : printIr(graph);
+      arguments.emit == "json" ? printGraphFile(graph, arguments.graph) : printIr(graph);
   if (!text) return fail(text.error().message, kBadInput);
   show(*text);
   return 0;
@@ -231,9 +231,9 @@ int makeProgram(const Arguments& arguments, const Target& target) {
   if (!arguments.output.empty())
     if (Status written = writeProgram(program, arguments.output); !written)
       return fail("error: " + written.error().message, kBadInput);
-  if (arguments.time) tools::printError(timesOf(*compiled));
-  if (!arguments.explain.empty()) show(explanationOf(*compiled, arguments.explain));
-  if (arguments.emit == "dot") show(dotOf(*compiled));
+  if (arguments.time) tools::printError(formatTimes(*compiled));
+  if (!arguments.explain.empty()) show(formatExplanation(*compiled, arguments.explain));
+  if (arguments.emit == "dot") show(formatDot(*compiled));
   if (arguments.emit == "program-text") show(printProgram(program));
   if (emitsGraph(arguments)) return printGraph(arguments, *compiled->graph);
   if (!arguments.emit.empty() || !arguments.explain.empty()) return 0;

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-moe::GraphOp graphOf(const Compiled& compiled) {
+moe::GraphOp findGraph(const Compiled& compiled) {
   return *compiled.graph->module.get().getOps<moe::GraphOp>().begin();
 }
 
@@ -30,24 +30,24 @@ std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* to
 
 }  // namespace
 
-std::string explanationOf(const Compiled& compiled, const std::string& kind) {
-  const Explanation explanation = explain(compiled.program, graphOf(compiled), compiled.decisions);
+std::string formatExplanation(const Compiled& compiled, const std::string& kind) {
+  const Explanation explanation = explain(compiled.program, findGraph(compiled), compiled.decisions);
   return kind == "json" ? printExplanationJson(*compiled.program, explanation)
                         : printExplanation(*compiled.program, explanation);
 }
 
-std::string dotOf(const Compiled& compiled) { return printDot(graphOf(compiled), *compiled.program); }
+std::string formatDot(const Compiled& compiled) { return printDot(findGraph(compiled), *compiled.program); }
 
 std::string keptText(const Compiled& compiled, const std::string& keep) {
   const bool keepsLittle = keep != "all";
-  const moe::GraphOp op = graphOf(compiled);
+  const moe::GraphOp op = findGraph(compiled);
   const bool inPlace = readsInPlace(*compiled.program);
   return fmt::format(
       "keeps {} ({}: {})\n", rowsAndTokens(keptBytes(op, inPlace), " bytes per row", " per token"),
       keepsLittle ? "all" : "minimal", rowsAndTokens(keptBytesOtherwise(op, keepsLittle, inPlace), "", ""));
 }
 
-std::string timesOf(const Compiled& compiled) {
+std::string formatTimes(const Compiled& compiled) {
   std::string text;
   double all = 0;
   const auto line = [&](const std::string& phase, double seconds) {

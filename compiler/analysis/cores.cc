@@ -9,7 +9,7 @@ namespace sluice {
 CoreRange coresFor(const TaskProgram& program, const Family& family,
                    const CommunicationCores& communication) {
   const SpaceKind space = program.at(family.space).kind;
-  const int32_t cores = program.coresOf(family.core), reserved = communication.reserved;
+  const int32_t cores = program.coreCount(family.core), reserved = communication.reserved;
   CoreRange range{0, cores};
   if (family.core == CoreKind::kVector && reserved > 0 && reserved < cores)
     range = isRemote(space) ? CoreRange{0, reserved} : CoreRange{reserved, cores - reserved};

@@ -16,7 +16,7 @@ CoverageTable computeCoverage(const TaskProgram& program);
 
 // Returns the row of one more consumer, in space `consumer`, that waits for `waits`, given the rows of the
 // families before it.
-std::vector<Scope> coverageOf(const TaskProgram& program, const CoverageTable& table, SpaceKind consumer,
-                              const std::vector<EventId>& waits);
+std::vector<Scope> computeCoverageRow(const TaskProgram& program, const CoverageTable& table,
+                                      SpaceKind consumer, const std::vector<EventId>& waits);
 
 }  // namespace sluice

@@ -15,11 +15,11 @@ namespace sluice {
 namespace {
 
 // The prefix and suffix of the producer's name in the name of its event; arrivals have a name without one.
-std::string nameOf(const Family& producer, SpaceKind from, EventSpace event) {
+std::string eventName(const Family& producer, SpaceKind from, EventSpace event) {
   if (from == SpaceKind::kReturns) return "returned";
   const bool remote = isRemote(from);
   if (event == EventSpace::kRows && remote) return "rows_arrived";
-  if (!remote && event == infoOf(from).own) return producer.name + "_done";
+  if (!remote && event == findInfo(from).own) return producer.name + "_done";
   const std::string scope = event == EventSpace::kOne      ? "all"
                             : event == EventSpace::kGroups ? "group"
                                                            : "expert";
@@ -33,7 +33,7 @@ std::optional<EventArray> eventBetween(const TaskProgram& program, const Family&
   if (!space) return std::nullopt;
   EventArray event;
   event.entry = producer.entry;
-  event.name = nameOf(producer, from, *space);
+  event.name = eventName(producer, from, *space);
   event.space = *space;
   event.remote = isRemote(from);
   event.unit = event.remote ? EventUnit::kRows : EventUnit::kTasks;
@@ -52,7 +52,7 @@ class EventPlanner {
     for (uint32_t f = 0; f < program_.families.size(); ++f) {
       if (auto error = findWriters(f)) return *error;
       if (auto error = joinProducers(f)) return *error;
-      table_.push_back(coverageOf(program_, table_, kind(f), family(f).waits));
+      table_.push_back(computeCoverageRow(program_, table_, kind(f), family(f).waits));
     }
     for (uint32_t f = 0; f < program_.families.size(); ++f)
       if (auto error = checkSignals(f)) return *error;
@@ -68,7 +68,7 @@ class EventPlanner {
   const std::string& bufferName(BufferId b) const { return program_.at(b).name; }
 
   // The error about family `f`, with a second line about family `other`.
-  Error errorOf(uint32_t f, std::string_view message, uint32_t other, std::string_view note) const {
+  Error makeError(uint32_t f, std::string_view message, uint32_t other, std::string_view note) const {
     return Error{errorAt(family(f), message).message + "\n" + reportLine(family(other).source, "note", note)};
   }
 
@@ -100,10 +100,10 @@ class EventPlanner {
       if (buffer.none()) continue;
       const auto [it, fresh] = writers_.try_emplace({family(f).entry, buffer}, f);
       if (!fresh)
-        return errorOf(f,
-                       fmt::format("'{}' writes '{}', which '{}' already writes", family(f).name,
-                                   bufferName(buffer), family(it->second).name),
-                       it->second, fmt::format("'{}' is written here", bufferName(buffer)));
+        return makeError(f,
+                         fmt::format("'{}' writes '{}', which '{}' already writes", family(f).name,
+                                     bufferName(buffer), family(it->second).name),
+                         it->second, fmt::format("'{}' is written here", bufferName(buffer)));
     }
     return std::nullopt;
   }
@@ -133,15 +133,16 @@ class EventPlanner {
   }
 
   MaybeError join(uint32_t f, uint32_t producer, Scope needed) {
-    const std::vector<Scope> covered = coverageOf(program_, table_, kind(f), family(f).waits);
+    const std::vector<Scope> covered = computeCoverageRow(program_, table_, kind(f), family(f).waits);
     if (covered[producer] >= needed) return std::nullopt;
     std::optional<EventArray> event =
         eventBetween(program_, family(producer), kind(producer), waitingSpace(producer, kind(f)));
     if (!event)
-      return errorOf(f,
-                     fmt::format("'{}' reads what '{}' writes, but no event leads from its space to this one",
-                                 family(f).name, family(producer).name),
-                     producer, "the producer is here");
+      return makeError(
+          f,
+          fmt::format("'{}' reads what '{}' writes, but no event leads from its space to this one",
+                      family(f).name, family(producer).name),
+          producer, "the producer is here");
     family(f).waits.push_back(addEvent(producer, std::move(*event)));
     return std::nullopt;
   }

@@ -53,7 +53,7 @@ class Rewriter {
   }
 
   bool canGather(const Family& family, const OperandInfo& operand) const {
-    return operand.inPlace == Extent::kTokens && !infoOf(program_.at(family.space).kind).dense &&
+    return operand.inPlace == Extent::kTokens && !findInfo(program_.at(family.space).kind).dense &&
            !roundsFactors(family.tiling);
   }
 
@@ -61,7 +61,7 @@ class Rewriter {
   bool canGather(BufferId rows) const {
     return std::ranges::all_of(program_.families, [&](const Family& family) {
       for (size_t i = 0; i < family.reads.size(); ++i)
-        if (family.reads[i] == rows && !canGather(family, infoOf(family.op).reads[i])) return false;
+        if (family.reads[i] == rows && !canGather(family, findInfo(family.op).reads[i])) return false;
       return true;
     });
   }
@@ -89,20 +89,20 @@ class Rewriter {
       else
         isKept = true;
     }
-    placeOf(*dispatch, &Operands::tokens) = placeOf(*dispatch, &Operands::rows) = BufferId{};
+    operandBuffer(*dispatch, &Operands::tokens) = operandBuffer(*dispatch, &Operands::rows) = BufferId{};
     trimOperands(*dispatch);
     if (!isKept) return;
     program_.buffers[rows.value].shape.front() = {Extent::kTokens, 0};
     Family keep = *dispatch;
     keep.name += ".keep";
     keep.op = OpKind::kScale;
-    keep.space = idOf(SpaceKind::kTokens);
+    keep.space = findSpaceId(SpaceKind::kTokens);
     keep.reads = {tokens};
     keep.writes = {rows};
     program_.families.insert(dispatch, std::move(keep));
   }
 
-  SpaceId idOf(SpaceKind kind) const {
+  SpaceId findSpaceId(SpaceKind kind) const {
     return SpaceId{static_cast<uint32_t>(findSpace(program_, kind) - program_.spaces.data())};
   }
 

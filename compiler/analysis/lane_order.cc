@@ -26,11 +26,11 @@ enum class Group : uint8_t { kCommunication, kChain, kGrads };
 
 Group groupOf(SpaceKind kind) {
   if (isRemote(kind)) return Group::kCommunication;
-  return infoOf(kind).sums ? Group::kGrads : Group::kChain;
+  return findInfo(kind).sums ? Group::kGrads : Group::kChain;
 }
 
 // The sort key of a family within its entry: group, place in the group, gradients after the chain.
-std::tuple<Group, int32_t, bool> placeOf(SpaceKind kind, int32_t depth, LaneRule rule) {
+std::tuple<Group, int32_t, bool> lanePlace(SpaceKind kind, int32_t depth, LaneRule rule) {
   const bool fromEnd = rule == LaneRule::kFromEnd || rule == LaneRule::kFromEndWithGrads;
   const bool together = rule == LaneRule::kFromEndWithGrads || rule == LaneRule::kFromBeginWithGrads;
   const Group group = groupOf(kind);
@@ -50,7 +50,7 @@ std::vector<int32_t> rankFamilies(const TaskProgram& program, std::span<const La
     for (size_t f = 0; f < priority.size(); ++f) {
       const Family& family = program.families[f];
       if (family.entry.value == entry)
-        order.emplace_back(placeOf(program.at(family.space).kind, depth[f], rule), f);
+        order.emplace_back(lanePlace(program.at(family.space).kind, depth[f], rule), f);
     }
     std::sort(order.begin(), order.end());
     for (size_t i = 0; i < order.size(); ++i) priority[order[i].second] = static_cast<int32_t>(i);

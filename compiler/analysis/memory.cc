@@ -22,7 +22,7 @@ int64_t roundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit 
 
 int64_t strideFor(const Buffer& buffer) {
   const int64_t bytes = bytesPerUnit(buffer);
-  return bytes < kLine && extentOf(buffer) != Extent::kFixed ? bytes : roundUp(bytes, kLine);
+  return bytes < kLine && findExtent(buffer) != Extent::kFixed ? bytes : roundUp(bytes, kLine);
 }
 
 struct Tenant {
@@ -54,7 +54,7 @@ class MemoryPlanner {
     std::vector<Home> homes;
     const Formula least = peakOfProgram(program_, lifetimes_);
     for (Extent extent : {Extent::kFixed, Extent::kTokens, Extent::kRows, Extent::kPairs, Extent::kExperts}) {
-      std::vector<Home> more = homesOf(extent, least.at(extent));
+      std::vector<Home> more = listHomes(extent, least.at(extent));
       std::move(more.begin(), more.end(), std::back_inserter(homes));
     }
     // Regions are sorted widest first, whatever their extent.
@@ -66,11 +66,11 @@ class MemoryPlanner {
   }
 
   // Makes the region of a home, without its tenants.
-  Region regionOf(const Home& home) const {
+  Region makeRegion(const Home& home) const {
     const Buffer& first = program_.at(home.tenants.front().buffer);
     Region region;
     region.name = first.name;
-    region.extent = extentOf(first);
+    region.extent = findExtent(first);
     region.saved = first.role == Role::kSaved;
     int64_t element = 1;
     for (const Tenant& tenant : home.tenants) {
@@ -82,24 +82,24 @@ class MemoryPlanner {
   }
 
  private:
-  std::vector<Home> homesOf(Extent extent, int64_t least) const {
+  std::vector<Home> listHomes(Extent extent, int64_t least) const {
     std::vector<BufferId> order;
     for (uint32_t b = 0; b < program_.buffers.size(); ++b)
-      if (isOwnedByRuntime(program_.buffers[b]) && extentOf(program_.buffers[b]) == extent)
+      if (isOwnedByRuntime(program_.buffers[b]) && findExtent(program_.buffers[b]) == extent)
         order.push_back(BufferId{b});
     std::stable_sort(order.begin(), order.end(), [&](BufferId a, BufferId b) { return unit(a) > unit(b); });
-    std::vector<Home> single = bestOf(order, least, Beside::kNo);
-    if (costOf(single) <= least + least / kWorthwhile) return single;
-    std::vector<Home> beside = bestOf(order, least, Beside::kYes);
-    return costOf(beside) < costOf(single) ? beside : single;
+    std::vector<Home> single = findBestPlan(order, least, Beside::kNo);
+    if (countHomeBytes(single) <= least + least / kWorthwhile) return single;
+    std::vector<Home> beside = findBestPlan(order, least, Beside::kYes);
+    return countHomeBytes(beside) < countHomeBytes(single) ? beside : single;
   }
 
   // Starts from this order, and moves one buffer at a time earlier or later as long as that helps.
-  std::vector<Home> bestOf(std::vector<BufferId> order, int64_t least, Beside beside) const {
+  std::vector<Home> findBestPlan(std::vector<BufferId> order, int64_t least, Beside beside) const {
     std::vector<Home> best = place(order, beside);
     const size_t count = order.size();
     size_t tries = std::min(kMaxTries, kMaxWork / std::max<size_t>(count * count, 1));
-    for (bool better = true; better && costOf(best) > least;) {
+    for (bool better = true; better && countHomeBytes(best) > least;) {
       better = false;
       for (size_t from = 0; from < count && !better; ++from)
         for (size_t to = 0; to < count && !better && tries > 0; ++to) {
@@ -110,7 +110,7 @@ class MemoryPlanner {
           moved.erase(moved.begin() + static_cast<ptrdiff_t>(from));
           moved.insert(moved.begin() + static_cast<ptrdiff_t>(to), buffer);
           std::vector<Home> homes = place(moved, beside);
-          better = costOf(homes) < costOf(best);
+          better = countHomeBytes(homes) < countHomeBytes(best);
           if (better) best = std::move(homes), order = std::move(moved);
         }
     }
@@ -179,7 +179,7 @@ class MemoryPlanner {
     return lowest;
   }
 
-  static int64_t costOf(const std::vector<Home>& homes) {
+  static int64_t countHomeBytes(const std::vector<Home>& homes) {
     int64_t bytes = 0;
     for (const Home& home : homes) bytes += home.stride;
     return bytes;
@@ -202,7 +202,7 @@ Expected<TaskProgram> planMemory(TaskProgram program) {
       buffer.region = RegionId{static_cast<uint32_t>(program.regions.size())};
       buffer.offset = tenant.offset;
     }
-    program.regions.push_back(planner.regionOf(home));
+    program.regions.push_back(planner.makeRegion(home));
   }
   return program;
 }

@@ -54,13 +54,13 @@ class HeaviestSet {
   int steps_ = 0;
 };
 
-Formula peakOf(const TaskProgram& program, const Lifetimes& lifetimes,
-               const std::function<bool(BufferId)>& counts) {
+Formula findPeak(const TaskProgram& program, const Lifetimes& lifetimes,
+                 const std::function<bool(BufferId)>& counts) {
   Formula peak;
   for (Extent extent : kExtents) {
     std::vector<BufferId> buffers;
     for (uint32_t b = 0; b < program.buffers.size(); ++b)
-      if (isOwnedByRuntime(program.buffers[b]) && extentOf(program.buffers[b]) == extent &&
+      if (isOwnedByRuntime(program.buffers[b]) && findExtent(program.buffers[b]) == extent &&
           counts(BufferId{b}))
         buffers.push_back(BufferId{b});
     peak.at(extent) = HeaviestSet(program, lifetimes, std::move(buffers)).bytes();
@@ -98,7 +98,7 @@ double inBalancedStep(const TaskProgram& program, Formula formula) {
   return bytes;
 }
 
-Extent extentOf(const Buffer& buffer) {
+Extent findExtent(const Buffer& buffer) {
   return buffer.shape.empty() ? Extent::kFixed : buffer.shape.front().extent;
 }
 
@@ -109,17 +109,17 @@ int64_t bytesPerUnit(const Buffer& buffer) {
   return bytes;
 }
 
-Formula bytesOf(Extent extent, int64_t bytes) {
+Formula sizeFormula(Extent extent, int64_t bytes) {
   Formula formula;
   formula.at(extent) = bytes;
   return formula;
 }
 
-Formula bytesOf(const Buffer& buffer) { return bytesOf(extentOf(buffer), bytesPerUnit(buffer)); }
+Formula sizeFormula(const Buffer& buffer) { return sizeFormula(findExtent(buffer), bytesPerUnit(buffer)); }
 
 bool isOwnedByRuntime(const Buffer& buffer) {
   if (buffer.role == Role::kTemp || buffer.role == Role::kSaved) return true;
-  return buffer.role == Role::kOutput && extentOf(buffer) == Extent::kRows;
+  return buffer.role == Role::kOutput && findExtent(buffer) == Extent::kRows;
 }
 
 void Lifetimes::addUses(const TaskProgram& program) {
@@ -154,10 +154,12 @@ Lifetimes::Lifetimes(const TaskProgram& program) : count_(program.buffers.size()
   mayShare_.resize(count_ * count_);
   const CoverageTable coverage = computeCoverage(program);
   const auto comesAfter = [&](uint32_t later, uint32_t earlier) {
-    const Extent extent = extentOf(program.buffers[later]);
+    const Extent extent = findExtent(program.buffers[later]);
     const auto covers = [&](uint32_t writer, uint32_t user) {
-      const auto kindOf = [&](uint32_t family) { return program.at(program.families[family].space).kind; };
-      return coverage[writer][user] >= scopeToReuse(kindOf(writer), kindOf(user), extent);
+      const auto spaceKindAt = [&](uint32_t family) {
+        return program.at(program.families[family].space).kind;
+      };
+      return coverage[writer][user] >= scopeToReuse(spaceKindAt(writer), spaceKindAt(user), extent);
     };
     for (uint32_t writer : uses_[later].writers) {
       if (sluice::isRemote(program.at(program.families[writer].space).kind)) return false;
@@ -171,7 +173,7 @@ Lifetimes::Lifetimes(const TaskProgram& program) : count_(program.buffers.size()
   };
   const auto share = [&](uint32_t a, uint32_t b) {
     if (program.buffers[a].role != Role::kTemp || program.buffers[b].role != Role::kTemp) return false;
-    if (extentOf(program.buffers[a]) != extentOf(program.buffers[b])) return false;
+    if (findExtent(program.buffers[a]) != findExtent(program.buffers[b])) return false;
     bool sameEntry = false;
     for (size_t e = 0; e < program.entries.size(); ++e)
       sameEntry = sameEntry || (uses_[a].entries[e] && uses_[b].entries[e]);
@@ -186,11 +188,11 @@ bool Lifetimes::isLive(BufferId buffer, EntryId entry) const {
 }
 
 Formula peakOfEntry(const TaskProgram& program, const Lifetimes& lifetimes, EntryId entry) {
-  return peakOf(program, lifetimes, [&](BufferId b) { return lifetimes.isLive(b, entry); });
+  return findPeak(program, lifetimes, [&](BufferId b) { return lifetimes.isLive(b, entry); });
 }
 
 Formula peakOfProgram(const TaskProgram& program, const Lifetimes& lifetimes) {
-  return peakOf(program, lifetimes, [](BufferId) { return true; });
+  return findPeak(program, lifetimes, [](BufferId) { return true; });
 }
 
 }  // namespace sluice

@@ -35,14 +35,14 @@ struct Formula {
 // Its value in a balanced step with max_tokens tokens per rank, at a rank that owns the most experts.
 double inBalancedStep(const TaskProgram& program, Formula formula);
 
-Extent extentOf(const Buffer& buffer);
+Extent findExtent(const Buffer& buffer);
 
 // Bytes per index of the outermost dimension if that is a run-time extent, else of the whole buffer.
 int64_t bytesPerUnit(const Buffer& buffer);
 
 // Returns `bytes` for each unit of the extent, or the bytes of a buffer.
-Formula bytesOf(Extent extent, int64_t bytes);
-Formula bytesOf(const Buffer& buffer);
+Formula sizeFormula(Extent extent, int64_t bytes);
+Formula sizeFormula(const Buffer& buffer);
 
 // Memory that the plan places: temporaries, saved tensors and outputs of rows.
 bool isOwnedByRuntime(const Buffer& buffer);

@@ -17,7 +17,7 @@ Expected<TaskProgram> shardTensors(TaskProgram program) {
   for (const Buffer& buffer : program.buffers)
     if (Status status = checkSharding(buffer); !status) return Error{"error: " + status.error().message};
   for (const Family& family : program.families) {
-    const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
+    const Expected<std::vector<Sharding>> written = deriveShardings(program, family);
     if (!written) return errorAt(family, fmt::format("node '{}': {}", family.name, written.error().message));
     for (size_t i = 0; i < written->size(); ++i) {
       const BufferId id = bufferAt(family.writes, i);

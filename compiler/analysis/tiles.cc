@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxTiles = 1 << 20;  // more would make an unreasonably large table: use larger tiles
 
-int32_t windowOf(const Space& space, const CutSizes& sizes, const Windows& windows) {
+int32_t chooseWindow(const Space& space, const CutSizes& sizes, const Windows& windows) {
   switch (space.kind) {
     case SpaceKind::kTokens:
       return windows.tokens;
@@ -41,13 +41,13 @@ int32_t evenTile(int32_t length, int32_t most, int32_t unit) {
 }
 
 void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling) {
-  const OpInfo& info = infoOf(op);
+  const OpInfo& info = findInfo(op);
   if (info.cut == Cut::kRectangles) {
     tiling.tileM = evenTile(tiling.m, sizes.weightGradRows);
     tiling.tileN = evenTile(tiling.n, sizes.weightGradColumns);
   } else if (info.cut == Cut::kColumns) {
     const bool encodes = info.vector == VectorWork::kEncode;
-    const int32_t unit = encodes || infoOf(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
+    const int32_t unit = encodes || findInfo(tiling.roundB).isSquare ? kMxBlock : kTileUnit;
     const int32_t least = encodes ? unit : std::min(sizes.gmmColumns, unit);
     const int32_t most = std::max(sizes.gmmColumns / std::max(1, weightParts(op, tiling)), least);
     tiling.tileN = wholeRows || most >= tiling.n ? tiling.n : evenTile(tiling.n, most, unit);
@@ -56,7 +56,7 @@ void cutTiles(OpKind op, bool wholeRows, const TileSizes& sizes, Tiling& tiling)
 
 void cutBy(const CutSizes& sizes, TaskProgram& program) {
   for (Space& space : program.spaces) {
-    const SpaceKind cut = cutOf(space.kind);
+    const SpaceKind cut = cuttingSpace(space.kind);
     if (cut == SpaceKind::kRows) space.slotSize = sizes.slotRows;
     if (cut == SpaceKind::kTokens) space.slotSize = sizes.tokenSlot;
   }
@@ -66,10 +66,10 @@ void cutBy(const CutSizes& sizes, TaskProgram& program) {
 
 Expected<TaskProgram> cutTasks(TaskProgram program, const CutSizes& sizes, const Windows& windows) {
   cutBy(sizes, program);
-  for (Space& space : program.spaces) space.window = windowOf(space, sizes, windows);
+  for (Space& space : program.spaces) space.window = chooseWindow(space, sizes, windows);
   std::string errors;
   for (Family& family : program.families) {
-    const int64_t tiles = tilesOf(family.op, family.tiling);
+    const int64_t tiles = countTiles(family.op, family.tiling);
     if (tiles > kMaxTiles)
       errors +=
           (errors.empty() ? "" : "\n") +

@@ -14,7 +14,7 @@ namespace {
 
 bool hasRows(const TaskProgram& program) {
   return std::any_of(program.families.begin(), program.families.end(),
-                     [&](const Family& family) { return !infoOf(program.at(family.space).kind).dense; });
+                     [&](const Family& family) { return !findInfo(program.at(family.space).kind).dense; });
 }
 
 Status chooseByModel(const TaskProgram& program, const Target& target, const CompileOptions& options,

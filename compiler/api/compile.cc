@@ -112,7 +112,7 @@ std::string printed(mlir::Operation* op) {
 }
 
 // FNV-1a over the printed graph without locations. 0 stands for no graph.
-uint64_t hashOf(mlir::ModuleOp module) {
+uint64_t hashContent(mlir::ModuleOp module) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (char c : printed(module)) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return std::max<uint64_t>(hash, 1);
@@ -198,7 +198,7 @@ class Compilation {
     if (!isMlir && !path_.ends_with(".json"))
       return Error{fmt::format("{}: error: is neither .json nor .mlir", path_)};
     if (Status status = read(isMlir); !status) return status;
-    graphHash_ = hashOf(*module_);
+    graphHash_ = hashContent(*module_);
     if (Status status = runGraphPhases(stopAfter); !status || isGraphPhase(stopAfter)) return status;
     return runTaskPhases(stopAfter);
   }
@@ -239,7 +239,7 @@ class Compilation {
     for (std::string_view phase : phaseNames()) {
       if (!isGraphPhase(phase)) break;
       if (phase == "propagate-splits")
-        for (auto graph : module_->getOps<moe::GraphOp>()) declared_ = declaredSlotsOf(graph);
+        for (auto graph : module_->getOps<moe::GraphOp>()) declared_ = findDeclaredSlots(graph);
       mlir::PassManager passes(context_.get());
       addGraphPhase(passes, phase, target_, options_);
       passes.addInstrumentation(std::make_unique<PassTimer>(times_, runs_));
@@ -339,7 +339,7 @@ Expected<IrPointer> deriveGraph(const std::string& path, const Target& target,
   return compilation.graph();
 }
 
-Expected<std::string> graphFileOf(const Ir& graph, const std::string& path) {
+Expected<std::string> printGraphFile(const Ir& graph, const std::string& path) {
   const auto graphs = llvm::to_vector(graph.module.get().getOps<moe::GraphOp>());
   if (graphs.size() == 1) return printGraphJson(graphs.front(), path);
   return Error{fmt::format("{}: error: has {} moe.graph ops, expected one", path, graphs.size())};

@@ -95,7 +95,7 @@ Expected<IrPointer> deriveGraph(const std::string& path, const Target& target, c
 
 // The text of a graph file for this graph. `path` is the file that it was read from. Errors: a graph that no
 // graph file can express.
-Expected<std::string> graphFileOf(const Ir& graph, const std::string& path);
+Expected<std::string> printGraphFile(const Ir& graph, const std::string& path);
 
 // IR as text.
 std::string printIr(const Ir& ir);

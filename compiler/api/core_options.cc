@@ -44,7 +44,7 @@ struct Limit {
   const char *option, *tasks;
   int32_t cores;
 };
-std::array<Limit, 2> limitsOf(const CompileOptions& options) {
+std::array<Limit, 2> listLimits(const CompileOptions& options) {
   return {{{"--send-cores", "sends", options.sendCores}, {"--return-cores", "returns", options.returnCores}}};
 }
 
@@ -52,7 +52,7 @@ Status checkLimits(const Target& target, const CompileOptions& options) {
   const int32_t cores = target.cubeCores == 0            ? target.cores
                         : target.communicationCores == 0 ? target.vectorCores
                                                          : target.communicationCores;
-  for (const Limit& limit : limitsOf(options))
+  for (const Limit& limit : listLimits(options))
     if (limit.cores < 0 || limit.cores > cores)
       return Error{fmt::format("error: {} is {}, expected 1 to {}, the cores that may communicate",
                                limit.option, limit.cores, cores)};
@@ -148,7 +148,7 @@ void describeCores(const Target& target, const CompileOptions& options, std::vec
     add(fmt::format("{} of the {} vector cores only send and return rows", target.communicationCores,
                     target.vectorCores),
         "as the target or --cores says");
-  for (const Limit& limit : limitsOf(options))
+  for (const Limit& limit : listLimits(options))
     if (limit.cores > 0)
       add(fmt::format("{} on the first {} of the cores that may communicate", limit.tasks, limit.cores),
           fmt::format("as {} says", limit.option));

@@ -30,7 +30,7 @@ bool isGraphPhase(std::string_view phase) {
 void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const Target& target,
                    const CompileOptions& options) {
   const Encodings encodings = *parseEncodings(options.encode);
-  const bool hasAmaxes = infoOf(encodings.rows->rounding).isScaled;
+  const bool hasAmaxes = findInfo(encodings.rows->rounding).isScaled;
   if (phase == "quantize-weights" && (encodings.hasCodes() || !encodings.single.empty())) {
     QuantizeWeightsOptions quantize;
     if (options.trainable) quantize.keep = *options.trainable;

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-std::string sourceOf(mlir::Location location) {
+std::string formatLocation(mlir::Location location) {
   const auto file = location->findInstanceOf<mlir::FileLineColLoc>();
   if (!file) return {};
   return fmt::format("{}:{}:{}", file.getFilename().str(), file.getLine(), file.getColumn());
@@ -24,7 +24,7 @@ Error DiagnosticReport::error() const {
 }
 
 void DiagnosticReport::addLine(const char* severity, const mlir::Diagnostic& diagnostic) {
-  const std::string source = sourceOf(diagnostic.getLocation());
+  const std::string source = formatLocation(diagnostic.getLocation());
   text_ +=
       oneLine(fmt::format("{}: {}: {}", source.empty() ? file_ : source, severity, diagnostic.str())) + "\n";
 }

@@ -9,7 +9,7 @@
 namespace sluice {
 
 // "file:line:column" of a location, or empty if it has none.
-std::string sourceOf(mlir::Location location);
+std::string formatLocation(mlir::Location location);
 
 // Collects errors and their notes, one per line, during its lifetime. If several are nested, the innermost
 // one collects.

@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-inline mlir::Type elementTypeOf(mlir::MLIRContext* context, DType type) {
+inline mlir::Type mlirElementType(mlir::MLIRContext* context, DType type) {
   switch (type) {
     case DType::kF32:
       return mlir::Float32Type::get(context);
@@ -35,9 +35,9 @@ inline mlir::Type elementTypeOf(mlir::MLIRContext* context, DType type) {
   return {};
 }
 
-inline std::optional<DType> dtypeOf(mlir::Type type) {
+inline std::optional<DType> findDType(mlir::Type type) {
   for (int value = 0; value <= static_cast<int>(DType::MAX); ++value)
-    if (const auto known = static_cast<DType>(value); elementTypeOf(type.getContext(), known) == type)
+    if (const auto known = static_cast<DType>(value); mlirElementType(type.getContext(), known) == type)
       return known;
   return std::nullopt;
 }

@@ -116,10 +116,10 @@ LogicalResult MoeTensorType::verify(llvm::function_ref<mlir::InFlightDiagnostic(
       return emitError() << "dimension is " << dim << ", expected 1 to " << kMaxDim;
     }
   }
-  if (isGraphType(dtypeOf(elementType))) return success();
+  if (isGraphType(findDType(elementType))) return success();
   auto error = emitError() << "element type " << elementType << " is not supported, expected one of ";
   llvm::interleaveComma(kGraphTypes, error,
-                        [&](DType type) { error << elementTypeOf(elementType.getContext(), type); });
+                        [&](DType type) { error << mlirElementType(elementType.getContext(), type); });
   return error;
 }
 

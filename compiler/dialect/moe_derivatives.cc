@@ -29,7 +29,7 @@ void addRoundings(llvm::SmallVector<mlir::NamedAttribute>& attributes, mlir::OpB
 }
 
 // The attributes that select an activation's function: all that are not common to all nodes.
-llvm::SmallVector<mlir::NamedAttribute> functionOf(ActivationOp op) {
+llvm::SmallVector<mlir::NamedAttribute> functionAttributes(ActivationOp op) {
   const llvm::StringSet<> common = {"node", "tensors", "split"};
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   for (mlir::NamedAttribute attribute : op->getAttrDictionary())
@@ -67,8 +67,8 @@ LogicalResult DispatchOp::buildGradients(GradientBuilder& gradients) {
     return nodeError(*this) << " gives row weights that need a gradient, expected rows only";
   if (rows->wantsDot)
     return nodeError(*this) << " gives rows that are weighted without an activation between, "
-                            << "so there is no op for the gradient of the weights '" << nameOf(rows->weights)
-                            << "'";
+                            << "so there is no op for the gradient of the weights '"
+                            << valueName(rows->weights) << "'";
   if (!gradients.needs(getTokens())) return success();
   const Gradient from = *rows;
   const mlir::FailureOr<Value> sum = gradients.combine(*this, getRouting(), from.value, from.weights,
@@ -85,7 +85,7 @@ LogicalResult GmmOp::buildGradients(GradientBuilder& gradients) {
   if (gradients.needs(getRows()) || from.wantsDot) {
     // The reference names the gradient of dispatched rows after the product that they go through.
     auto dispatch = getRows().getDefiningOp<DispatchOp>();
-    const std::string node = dispatch ? "gate_grad" : nameOf(getRows()) + "_grad";
+    const std::string node = dispatch ? "gate_grad" : valueName(getRows()) + "_grad";
     const std::string tensor = dispatch                ? "rows_" + gradientName(dispatch.getTokens())
                                : isOfCaller(getRows()) ? gradientName(getRows())
                                                        : node + "_y";
@@ -136,11 +136,11 @@ bool ActivationOp::isRecomputable() { return true; }
 // Applies the routing weight, and computes its gradient.
 LogicalResult ActivationOp::buildGradients(GradientBuilder& gradients) {
   const Gradient from = *gradients.find(getAct());
-  llvm::SmallVector<NewTensor> results = {{nameOf(getGateUp()) + "_grad", getGateUp().getType()}};
+  llvm::SmallVector<NewTensor> results = {{valueName(getGateUp()) + "_grad", getGateUp().getType()}};
   if (from.wantsDot) results.push_back({"row_weight_grad", vectorOfRows(gradients.builder())});
-  mlir::Operation* op =
-      gradients.create(*this, "activation_grad", getNode().str() + "_grad",
-                       {from.value, gradients.kept(getGateUp()), from.scale}, results, functionOf(*this));
+  mlir::Operation* op = gradients.create(*this, "activation_grad", getNode().str() + "_grad",
+                                         {from.value, gradients.kept(getGateUp()), from.scale}, results,
+                                         functionAttributes(*this));
   if (from.wantsDot && failed(gradients.carry(*this, from.value, op->getResult(1), from.weights)))
     return failure();
   if (!gradients.needs(getGateUp())) return success();
@@ -157,7 +157,7 @@ LogicalResult CombineOp::buildGradients(GradientBuilder& gradients) {
       failed(addBiasGradient(gradients, *this, getBias(), from.value, {})))
     return failure();
   if (!gradients.needs(getRows()) && !wantsDot) return success();
-  llvm::SmallVector<NewTensor> results = {{"rows_" + nameOf(from.value), getRows().getType()}};
+  llvm::SmallVector<NewTensor> results = {{"rows_" + valueName(from.value), getRows().getType()}};
   if (getWeights()) results.push_back({"row_weights", vectorOfRows(gradients.builder())});
   const Value weights = getWeights() ? gradients.kept(getWeights()) : Value();
   mlir::Operation* op = gradients.create(*this, "dispatch", "dispatch",
@@ -181,7 +181,7 @@ LogicalResult ScaleOp::buildGradients(GradientBuilder& gradients) {
   if (getRowWeights()) return nodeError(*this) << " has weights of rows, for which there is no derivative";
   Gradient value = *gradients.find(getScaled());
   if (!gradients.needs(getValue()) && !value.wantsDot) return success();
-  const std::string node = nameOf(getValue()) + "_grad";
+  const std::string node = valueName(getValue()) + "_grad";
   llvm::SmallVector<mlir::NamedAttribute> attributes;
   addAlpha(attributes, gradients.builder(), getAlphaAttr());
   mlir::Operation* op = gradients.create(

@@ -10,13 +10,13 @@
 
 namespace sluice::moe {
 
-inline mlir::Type elementOf(mlir::Value value) {
+inline mlir::Type scalarType(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).getElementType();
 }
-inline bool hasCodes(mlir::Value value) { return elementOf(value).isInteger(8); }
+inline bool hasCodes(mlir::Value value) { return scalarType(value).isInteger(8); }
 
 // Codes of 8-bit floats, in blocks along rows.
-inline bool hasFloatCodes(mlir::Value value) { return elementOf(value).isFloat8E4M3FN(); }
+inline bool hasFloatCodes(mlir::Value value) { return scalarType(value).isFloat8E4M3FN(); }
 
 inline bool hasAnyCodes(mlir::Value value) { return hasCodes(value) || hasFloatCodes(value); }
 
@@ -34,8 +34,8 @@ inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
   const llvm::SmallVector<int64_t> whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const auto type = mlir::cast<MoeTensorType>(scale.getType());
   const llvm::ArrayRef<int64_t> blocks = type.getShape();
-  const DType codes = *dtypeOf(elementOf(weight));
-  if (!canScale(*dtypeOf(type.getElementType()), codes) || blocks.size() != whole.size()) return false;
+  const DType codes = *findDType(scalarType(weight));
+  if (!canScale(*findDType(type.getElementType()), codes) || blocks.size() != whole.size()) return false;
   const size_t first = whole.size() - 2;
   if (first == 1 && blocks[0] != whole[0]) return false;
   return numbersPerScale(codes, whole[first], blocks[first]) &&
@@ -47,10 +47,10 @@ template <class Op>
 mlir::LogicalResult checkZero(Op op) {
   const mlir::Value zero = op.getWeightZero(), scale = op.getWeightScale();
   if (!zero) return mlir::success();
-  if (codesIn(elementOf(op.getWeight())) == 1)
+  if (codesIn(scalarType(op.getWeight())) == 1)
     return nodeError(op) << " has a weight zero, but its weight is " << shapeText(op.getWeight().getType())
                          << ", expected codes of 4 bits in ui8";
-  if (scale && zero.getType() == scale.getType() && elementOf(zero).isF32()) return mlir::success();
+  if (scale && zero.getType() == scale.getType() && scalarType(zero).isF32()) return mlir::success();
   return nodeError(op) << ": weight zero is " << shapeText(zero.getType())
                        << ", expected f32, of the shape of the scale";
 }
@@ -90,7 +90,7 @@ mlir::LogicalResult checkScales(Op op) {
   if (!scale) return mlir::success();
   if (!isOfBlocks(weight, scale))
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType()) << ", expected f32"
-                         << (codesIn(elementOf(weight)) == 1 ? "" : ", f8E8M0 or f8E4M3FN")
+                         << (codesIn(scalarType(weight)) == 1 ? "" : ", f8E8M0 or f8E4M3FN")
                          << " with dimensions "
                          << (hasFloatCodes(weight)
                                  ? "of a number for each square of " + std::to_string(kFp8Square) + " of"
@@ -100,11 +100,11 @@ mlir::LogicalResult checkScales(Op op) {
   const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const llvm::ArrayRef<int64_t> ofWeight = llvm::ArrayRef<int64_t>(whole).take_back(2);
   const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
-  if (!elementOf(scale).isF32())
+  if (!scalarType(scale).isF32())
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
                          << ", expected f32, because its rows have codes";
   const size_t sum = op.getTranspose() ? 1 : 0;
-  const bool inGroups = codesIn(elementOf(weight)) != 1;
+  const bool inGroups = codesIn(scalarType(weight)) != 1;
   if (ofScale[1 - sum] == ofWeight[1 - sum] &&
       (inGroups ? isGroup(ofWeight[sum] / ofScale[sum], ofWeight[sum]) : ofScale[sum] == 1))
     return mlir::success();
@@ -120,14 +120,14 @@ inline mlir::LogicalResult checkRounding(NodeOp node, llvm::StringRef what, mlir
                                          std::optional<Rounding> rounding, mlir::Value amax,
                                          bool isWeight = false) {
   // before the pass scale-factors there are none
-  if (amax && !(rounding && sluice::infoOf(*rounding).isScaled))
+  if (amax && !(rounding && sluice::findInfo(*rounding).isScaled))
     return nodeError(node) << " has an amax of its " << what << ", but rounds " << (isWeight ? "it" : "them")
                            << " to " << text::word(rounding.value_or(Rounding::kNone));
   if (!rounding || *rounding == Rounding::kNone) return mlir::success();
   if (isWeight ? hasAnyCodes(factor) : hasCodes(factor))
     return nodeError(node) << " rounds its " << what << ", which is " << shapeText(factor.getType())
                            << ", expected bf16";
-  if (sluice::infoOf(*rounding).isSquare && !isWeight)
+  if (sluice::findInfo(*rounding).isSquare && !isWeight)
     return nodeError(node) << " rounds its " << what << " in squares, expected blocks along the sum";
   return mlir::success();
 }
@@ -150,12 +150,12 @@ mlir::LogicalResult checkRoundings(Op op) {
   const int64_t sum = weight[op.getTranspose() ? last : last - 1];
   const int64_t columns = weight[op.getTranspose() ? last - 1 : last];
   const auto hasBlocks = [](std::optional<Rounding> rounding) {
-    return rounding && *rounding != Rounding::kNone && !sluice::infoOf(*rounding).isScaled;
+    return rounding && *rounding != Rounding::kNone && !sluice::findInfo(*rounding).isScaled;
   };
   if ((hasBlocks(op.getRoundA()) || hasBlocks(op.getRoundB())) && sum % kMxBlock != 0)
     return nodeError(op) << " rounds factors of sums of " << sum << " numbers, expected a multiple of "
                          << kMxBlock;
-  if (op.getRoundB() && sluice::infoOf(*op.getRoundB()).isSquare && columns % kMxBlock != 0)
+  if (op.getRoundB() && sluice::findInfo(*op.getRoundB()).isSquare && columns % kMxBlock != 0)
     return nodeError(op) << " rounds a weight of " << columns
                          << " columns in squares, expected a multiple of " << kMxBlock;
   return mlir::success();
@@ -174,10 +174,10 @@ inline mlir::LogicalResult checkCodes(GmmWeightGradOp op) {
   };
   if (op.getScaleA() && !(op.getRowScale() && (isRounded(op.getRoundA()) || isRounded(op.getRoundB()))))
     return nodeError(op) << " has scale_a, but no row scale or no rounding";
-  const bool ofA = elementOf(op.getA()).isFloat8E4M3FN(), ofB = elementOf(op.getB()).isFloat8E4M3FN();
+  const bool ofA = scalarType(op.getA()).isFloat8E4M3FN(), ofB = scalarType(op.getB()).isFloat8E4M3FN();
   if (ofA && ofB) return nodeError(op) << " has two factors of codes, expected one";
   const Rounding rounding = (ofA ? op.getRoundA() : op.getRoundB()).value_or(Rounding::kNone);
-  const bool byAmax = sluice::infoOf(rounding).isScaled;
+  const bool byAmax = sluice::findInfo(rounding).isScaled;
   if (((ofA || ofB) && !byAmax) != static_cast<bool>(op.getScales()))
     return nodeError(op) << " has " << (op.getScales() ? "" : "no ")
                          << "scales of codes, but its factors are " << shapeText(op.getA().getType())

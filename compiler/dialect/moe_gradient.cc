@@ -9,7 +9,7 @@ using mlir::LogicalResult;
 using mlir::success;
 using mlir::Value;
 
-std::string nameOf(Value value) {
+std::string valueName(Value value) {
   const StringRef name = tensorName(value);
   if (!name.empty()) return name.str();
   auto node = mlir::dyn_cast_if_present<NodeOp>(value.getDefiningOp());
@@ -53,7 +53,7 @@ bool canRecompute(Value value, const llvm::DenseSet<Value>& left, Keep keep) {
 }  // namespace
 
 std::string gradientName(Value forward) {
-  const std::string name = nameOf(forward);
+  const std::string name = valueName(forward);
   const auto type = mlir::dyn_cast<MoeTensorType>(forward.getType());
   if (!type || !(type.hasTokens() || isRowsOfCaller(forward))) return name + "_grad";
   return (name.size() == 1 ? "d" : "d_") + name;
@@ -101,7 +101,7 @@ LogicalResult GradientBuilder::add(NodeOp reader, Value forward, Gradient gradie
   const auto type = mlir::cast<MoeTensorType>(forward.getType());
   const std::string name = gradientName(forward);
   if (tensorName(before.gradient.value) == name) rename(before.gradient.value, name + "_1");
-  mlir::Operation* sum = create(reader, "add", nameOf(forward) + "_grad_sum",
+  mlir::Operation* sum = create(reader, "add", valueName(forward) + "_grad_sum",
                                 {before.gradient.value, gradient.value}, {{name, type}});
   gradient.value = sum->getResult(0);
   gradients_[forward] = {gradient, reader};
@@ -117,16 +117,18 @@ LogicalResult GradientBuilder::checkAddable(NodeOp reader, Value forward, const 
   const auto refuse = [&] {
     mlir::InFlightDiagnostic error = reader->emitError("node '");
     error << reader.getNode() << "' and node '" << first.getNode() << "' both contribute to the gradient of '"
-          << nameOf(forward) << "', ";
+          << valueName(forward) << "', ";
     error.attachNote(first->getLoc()) << "node '" << first.getNode() << "' is here";
     return error;
   };
   if (!canAdd) return refuse() << "but there is no op that adds tensors " << shapeText(type);
   if (gradient.weights == before.gradient.weights && gradient.wantsDot == before.gradient.wantsDot)
     return success();
-  const auto weightOf = [](Value weights) { return weights ? "'" + nameOf(weights) + "'" : "nothing"; };
-  return refuse() << "weighted by " << weightOf(gradient.weights) << " and by "
-                  << weightOf(before.gradient.weights) << ", expected the same of both";
+  const auto quotedWeight = [](Value weights) {
+    return weights ? "'" + valueName(weights) + "'" : "nothing";
+  };
+  return refuse() << "weighted by " << quotedWeight(gradient.weights) << " and by "
+                  << quotedWeight(before.gradient.weights) << ", expected the same of both";
 }
 
 void GradientBuilder::addDot(NodeOp reader, Value rows, Value bias, Value weights) {
@@ -139,7 +141,7 @@ LogicalResult GradientBuilder::carry(NodeOp reader, Value rows, Value scalars, V
                              << "' both contribute to the gradients of routing weights, expected one";
   for (Dot& dot : dots_) {
     if (dot.weights != weights) continue;
-    const NewTensor sum{nameOf(dot.bias) + "_dot", scalars.getType()};
+    const NewTensor sum{valueName(dot.bias) + "_dot", scalars.getType()};
     scalars = create(dot.reader, "row_dot", sum.name, {dot.rows, kept(dot.bias), scalars}, sum)->getResult(0);
   }
   llvm::erase_if(dots_, [&](const Dot& dot) { return dot.weights == weights; });

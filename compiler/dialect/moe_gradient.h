@@ -127,7 +127,7 @@ std::string takeName(llvm::StringSet<>& taken, llvm::StringRef name);
 bool isResult(OutputOp output);
 
 // The tensor's name, or the node's name if the node does not name its results.
-std::string nameOf(mlir::Value value);
+std::string valueName(mlir::Value value);
 
 // "dx" for the tensor x of tokens, or of rows if the caller gives it or it is a result; "d_expert_weights";
 // "down_weight_grad" for all others.

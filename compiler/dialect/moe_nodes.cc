@@ -17,7 +17,7 @@ using mlir::failure;
 using mlir::LogicalResult;
 using mlir::success;
 
-int64_t codesIn(mlir::Type element) { return codesPerElement(dtypeOf(element).value_or(DType::kF32)); }
+int64_t codesIn(mlir::Type element) { return codesPerElement(findDType(element).value_or(DType::kF32)); }
 
 llvm::SmallVector<int64_t> numbersIn(MoeTensorType type) {
   llvm::SmallVector<int64_t> shape(type.getShape());
@@ -100,7 +100,7 @@ class ShapeChecker {
     llvm::interleave(elements, os, " or ");
     os << "]";
     const auto kind = node_->getAttrOfType<ActivationKindAttr>("kind");
-    if (kind && !infoOf(kind.getValue()).isGated())
+    if (kind && !findInfo(kind.getValue()).isGated())
       where += ", where kind '" + text::word(kind.getValue()) + "' has no gate";
     nodeError(node_) << ": " << what << " is " << shapeText(type) << ", expected " << expected << where;
   }
@@ -127,7 +127,7 @@ LogicalResult checkTogether(NodeOp node, StringRef operand, mlir::Value given, S
 
 // Only kinds that clamp have a limit; kernels get it as bf16.
 LogicalResult checkLimit(NodeOp node, ActivationKind kind, std::optional<llvm::APFloat> limit) {
-  const bool clamps = infoOf(kind).hasLimit;
+  const bool clamps = findInfo(kind).hasLimit;
   if (!clamps && !limit) return success();
   if (clamps != limit.has_value())
     return nodeError(node) << " of kind '" << text::word(kind) << "' has " << (limit ? "a" : "no")
@@ -145,7 +145,7 @@ LogicalResult checkAlpha(NodeOp node, const std::optional<llvm::APFloat>& alpha)
 }
 
 // "T" if the node works on tokens, "R" if it works on rows or, wrongly, on neither.
-StringRef extentOf(mlir::Value value) {
+StringRef findExtent(mlir::Value value) {
   return mlir::cast<MoeTensorType>(value.getType()).hasTokens() ? "T" : "R";
 }
 
@@ -153,9 +153,9 @@ StringRef extentOf(mlir::Value value) {
 // of a row of 8-bit floats.
 void checkRowScale(ShapeChecker& checker, NodeOp node, StringRef what, mlir::Value codes, mlir::Value scale,
                    StringRef columns) {
-  const StringRef extent = extentOf(codes);
+  const StringRef extent = findExtent(codes);
   const std::string blocks = (columns + kPerBlock).str();
-  if (elementOf(codes).isFloat8E4M3FN())
+  if (scalarType(codes).isFloat8E4M3FN())
     checker.check(what, scale, {extent, blocks}, bf16(node));
   else
     checker.check(what, scale, {extent}, f32(node));
@@ -166,14 +166,14 @@ class TensorChecker {
  public:
   explicit TensorChecker(NodeOp node)
       : node_(node),
-        op_(sluice::infoOf(*opOf(node))),
+        op_(sluice::findInfo(*findOpKind(node))),
         checker_(node),
-        extent_(extentOf(node->getOperand(0))),
-        reads_(readsOf(node)) {}
+        extent_(findExtent(node->getOperand(0))),
+        reads_(collectReads(node)) {}
 
   LogicalResult run() {
     for (const auto& [operand, value] : llvm::zip(op_.reads, reads_)) check(operand, value);
-    for (const auto& [operand, value] : llvm::zip(op_.writes, writesOf(node_))) check(operand, value);
+    for (const auto& [operand, value] : llvm::zip(op_.writes, collectWrites(node_))) check(operand, value);
     return checker_.result();
   }
 
@@ -187,7 +187,7 @@ class TensorChecker {
     const auto type = mlir::cast<MoeTensorType>(value.getType());
     if (isTransposed || (operand.mayTurn && !type.getShape().empty() && type.getShape().back() == 1))
       std::swap(pattern.back(), pattern.end()[-2]);
-    llvm::SmallVector<mlir::Type> types = typesOf(operand, value);
+    llvm::SmallVector<mlir::Type> types = allowedTypes(operand, value);
     if (operand.scalesRows()) {
       const bool inBlocks = hasFloatCodes(read(operand.scales));
       types = {inBlocks ? bf16(node_) : f32(node_)};
@@ -204,12 +204,12 @@ class TensorChecker {
 
   // The element types that are allowed. Operands that must share a type all have the type of the first of
   // them.
-  llvm::SmallVector<mlir::Type> typesOf(const OperandInfo& operand, mlir::Value value) {
+  llvm::SmallVector<mlir::Type> allowedTypes(const OperandInfo& operand, mlir::Value value) {
     const bool sharesType = operand.types.size() > 1 && !operand.isFactor && operand.scales == nullptr;
     if (sharesType && shared_) return {shared_};
-    if (sharesType) shared_ = elementOf(value);
+    if (sharesType) shared_ = scalarType(value);
     llvm::SmallVector<mlir::Type> types;
-    for (const DType type : operand.types) types.push_back(elementTypeOf(node_->getContext(), type));
+    for (const DType type : operand.types) types.push_back(mlirElementType(node_->getContext(), type));
     return types;
   }
 
@@ -224,7 +224,7 @@ class TensorChecker {
       case 'k':
         return "C";
       case 'i':
-        return (infoOf(kind.getValue()).isGated() ? "2" : "") + columns;
+        return (findInfo(kind.getValue()).isGated() ? "2" : "") + columns;
       case 'c':
       case 's': {  // columns of the factor that has codes
         const std::string coded = op_.isSum() && hasFloatCodes(read(&Operands::a)) ? "M" : columns;
@@ -272,7 +272,7 @@ LogicalResult checkPlacement(RouteOp route) {
 // Whether a node can be cut by a space: one of its tensors must have it.
 bool mayCut(mlir::Operation* op, SplitSpace space) {
   if (mlir::isa<RouteOp>(op)) return false;
-  const bool isOfTokens = !isDispatch(op) && extentOf(op->getOperand(0)) == "T";
+  const bool isOfTokens = !isDispatch(op) && findExtent(op->getOperand(0)) == "T";
   switch (space) {
     case SplitSpace::tokens:
       return isOfTokens || mlir::isa<CombineOp>(op);
@@ -321,7 +321,7 @@ LogicalResult DispatchOp::verify() {
   if (failed(checkTogether(*this, "weights", getWeights(), "row weights", getRowWeights()))) return failure();
   ShapeChecker checker(*this);
   checker.check("tokens", getTokens(), {"T", "H"}, {bf16(*this), f32(*this)});
-  checker.check("rows", getRows(), {"R", "H"}, elementOf(getTokens()));
+  checker.check("rows", getRows(), {"R", "H"}, scalarType(getTokens()));
   if (getWeights()) checker.check("weights", getWeights(), {"T", "K"}, f32(*this));
   if (getRowWeights()) checker.check("row weights", getRowWeights(), {"R"}, f32(*this));
   return checker.result();
@@ -330,7 +330,7 @@ LogicalResult DispatchOp::verify() {
 LogicalResult DispatchCodesOp::verify() {
   ShapeChecker checker(*this);
   checker.check("codes", getCodes(), {"T", "H"}, {i8(*this), e4m3(*this)});
-  checker.check("rows", getRows(), {"R", "H"}, elementOf(getCodes()));
+  checker.check("rows", getRows(), {"R", "H"}, scalarType(getCodes()));
   checkRowScale(checker, *this, "scales", getCodes(), getScales(), "H");
   checkRowScale(checker, *this, "row scales", getRows(), getRowScales(), "H");
   return checker.result();
@@ -350,7 +350,7 @@ LogicalResult EncodeOp::verify() {
   if (!isEncodable(getRoundA()))
     return nodeError(*this) << " encodes with rounding " << text::word(getRoundA())
                             << ", expected E4M3, not in squares";
-  const bool byAmax = sluice::infoOf(getRoundA()).isScaled;
+  const bool byAmax = sluice::findInfo(getRoundA()).isScaled;
   if (byAmax != static_cast<bool>(getAmax()))
     return nodeError(*this) << " has " << (byAmax ? "no" : "an") << " amax, but encodes with rounding "
                             << text::word(getRoundA());
@@ -373,7 +373,7 @@ LogicalResult CombineOp::verify() {
   if (failed(checkTogether(*this, "scalars", getScalars(), "token scalars", getTokenScalars())))
     return failure();
   ShapeChecker checker(*this);
-  const mlir::Type element = elementOf(getRows());
+  const mlir::Type element = scalarType(getRows());
   checker.check("rows", getRows(), {"R", "H"}, {bf16(*this), f32(*this)});
   if (getWeights()) checker.check("weights", getWeights(), {"T", "K"}, f32(*this));
   if (getScalars()) checker.check("scalars", getScalars(), {"R"}, f32(*this));

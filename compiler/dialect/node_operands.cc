@@ -17,12 +17,12 @@ llvm::SmallVector<mlir::Value> inTableOrder(mlir::Operation* node, llvm::SmallVe
 
 }  // namespace
 
-std::optional<OpKind> opOf(mlir::Operation* node) {
+std::optional<OpKind> findOpKind(mlir::Operation* node) {
   if (isDispatch(node)) return OpKind::kDispatch;
   return text::fromWord<OpKind>(std::string_view(node->getName().stripDialect()));
 }
 
-llvm::SmallVector<mlir::Value> operandsOf(mlir::Operation* node) {
+llvm::SmallVector<mlir::Value> collectOperands(mlir::Operation* node) {
   const auto segments = node->getAttrOfType<mlir::DenseI32ArrayAttr>("operandSegmentSizes");
   if (!segments) return {node->operand_begin(), node->operand_end()};
   llvm::SmallVector<mlir::Value> operands;
@@ -31,19 +31,20 @@ llvm::SmallVector<mlir::Value> operandsOf(mlir::Operation* node) {
   return operands;
 }
 
-llvm::SmallVector<mlir::Value> resultsOf(mlir::Operation* node) {
+llvm::SmallVector<mlir::Value> collectResults(mlir::Operation* node) {
   llvm::SmallVector<mlir::Value> results(node->result_begin(), node->result_end());
   if (node->hasAttr(kGivesAct))  // the result before it may be absent
-    results.insert(results.end() - 1, infoOf(*opOf(node)).writes.size() - results.size(), mlir::Value());
+    results.insert(results.end() - 1, findInfo(*findOpKind(node)).writes.size() - results.size(),
+                   mlir::Value());
   return results;
 }
 
-llvm::SmallVector<mlir::Value> readsOf(mlir::Operation* node) {
-  return inTableOrder(node, operandsOf(node), infoOf(*opOf(node)).reads.size());
+llvm::SmallVector<mlir::Value> collectReads(mlir::Operation* node) {
+  return inTableOrder(node, collectOperands(node), findInfo(*findOpKind(node)).reads.size());
 }
 
-llvm::SmallVector<mlir::Value> writesOf(mlir::Operation* node) {
-  return inTableOrder(node, resultsOf(node), infoOf(*opOf(node)).writes.size());
+llvm::SmallVector<mlir::Value> collectWrites(mlir::Operation* node) {
+  return inTableOrder(node, collectResults(node), findInfo(*findOpKind(node)).writes.size());
 }
 
 }  // namespace sluice::moe

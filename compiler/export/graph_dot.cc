@@ -26,16 +26,16 @@ std::string quoted(std::string_view text) {
 constexpr std::string_view kCommunication = "#cfe2f3", kProduct = "#f9cb9c", kWeightGrad = "#d9ead3",
                            kElementWise = "#fff2cc", kRouting = "#eeeeee";
 
-std::string_view colourOf(mlir::Operation* op) {
+std::string_view chooseColour(mlir::Operation* op) {
   if (llvm::isa<moe::RouteOp>(op)) return kRouting;
   if (moe::isDispatch(op) || llvm::isa<moe::CombineOp>(op)) return kCommunication;
   if (llvm::isa<moe::GmmOp, moe::GmmActivationOp, moe::GmmActivationGradOp>(op)) return kProduct;
   return moe::isSum(op) ? kWeightGrad : kElementWise;
 }
 
-std::string_view colourOf(const Family& family) {
-  if (infoOf(family.op).multiplies()) return kProduct;
-  const Domain domain = domainOf(family);
+std::string_view chooseColour(const Family& family) {
+  if (findInfo(family.op).multiplies()) return kProduct;
+  const Domain domain = findDomain(family);
   if (domain == Domain::kSums) return kWeightGrad;
   return domain == Domain::kRows ? kElementWise : kCommunication;
 }
@@ -96,7 +96,7 @@ class DotPrinter {
     for (auto node : entry.getOps<moe::NodeOp>()) {
       const std::string id = fmt::format("n_{}_{}", index, number++);
       const std::string label = node.getNode().str() + "\n" + node->getName().stripDialect().str();
-      line(3, fmt::format("{} [label={}, fillcolor=\"{}\"];\n", id, quoted(label), colourOf(node)));
+      line(3, fmt::format("{} [label={}, fillcolor=\"{}\"];\n", id, quoted(label), chooseColour(node)));
       for (mlir::Value operand : node->getOperands()) addUse(operand, id);
       for (mlir::Value result : node->getResults()) makers_[result] = id;
     }
@@ -108,7 +108,7 @@ class DotPrinter {
   // clusters.
   void addUse(mlir::Value tensor, const std::string& to) {
     if (const auto maker = makers_.find(tensor); maker != makers_.end())
-      line(3, fmt::format("{} -> {} [label={}];\n", maker->second, to, quoted(nameOf(tensor))));
+      line(3, fmt::format("{} -> {} [label={}];\n", maker->second, to, quoted(tensorLabel(tensor))));
     auto saved = tensor.getDefiningOp<moe::SavedOp>();
     const auto saver = savers_.find(saved ? saved.getTensor().str() : std::string());
     if (saver != savers_.end())
@@ -117,11 +117,11 @@ class DotPrinter {
   }
 
   // A tensor that leaves its entry has the name under which it leaves.
-  static std::string nameOf(mlir::Value tensor) {
+  static std::string tensorLabel(mlir::Value tensor) {
     for (mlir::Operation* user : tensor.getUsers())
       if (llvm::isa<moe::OutputOp, moe::SaveOp>(user))
         return user->getAttrOfType<mlir::StringAttr>("tensor").str();
-    return moe::nameOf(tensor);
+    return moe::valueName(tensor);
   }
 
   void addFamily(uint32_t f) {
@@ -135,7 +135,7 @@ class DotPrinter {
     } else if (family.tiles > 1) {
       label += fmt::format(" of {}", family.tiling.tileN);
     }
-    line(3, fmt::format("f_{} [label={}, fillcolor=\"{}\"];\n", f, quoted(label), colourOf(family)));
+    line(3, fmt::format("f_{} [label={}, fillcolor=\"{}\"];\n", f, quoted(label), chooseColour(family)));
   }
 
   void addEvent(const EventArray& array, const Event& event) {

@@ -30,7 +30,7 @@ Json shapeJson(moe::MoeTensorType type) {
 Json typeJson(mlir::Type type) {
   const auto tensor = llvm::dyn_cast<moe::MoeTensorType>(type);
   if (!tensor) return {{"type", "routing"}};
-  return {{"type", dtypeName(*dtypeOf(tensor.getElementType()))}, {"shape", shapeJson(tensor)}};
+  return {{"type", dtypeName(*findDType(tensor.getElementType()))}, {"shape", shapeJson(tensor)}};
 }
 
 // Entries first, since they name what the table of tensors holds.
@@ -42,7 +42,7 @@ class GraphPrinter {
 
  private:
   void fail(mlir::Operation* op, const std::string& message) {
-    const std::string source = sourceOf(op->getLoc());
+    const std::string source = formatLocation(op->getLoc());
     if (!error_) error_ = Error{fmt::format("{}: error: {}", source.empty() ? file_ : source, message)};
   }
 
@@ -63,7 +63,7 @@ class GraphPrinter {
     addShardings(op.getOps<moe::InputOp>());
     addNames(json, "saved", op.getOps<moe::SavedOp>());
     for (auto node : op.getOps<moe::NodeOp>())
-      for (mlir::Value result : node->getResults()) define(result, nameOf(node, result));
+      for (mlir::Value result : node->getResults()) define(result, resultName(node, result));
     json["nodes"] = Json::array();
     for (auto node : op.getOps<moe::NodeOp>()) json["nodes"].push_back(nodeJson(node));
     addNames(json, "save", op.getOps<moe::SaveOp>());
@@ -95,7 +95,7 @@ class GraphPrinter {
     if (!names.empty()) entry[field] = std::move(names);
   }
 
-  std::string nameOf(moe::NodeOp node, mlir::Value result) {
+  std::string resultName(moe::NodeOp node, mlir::Value result) {
     if (const auto leaves = names_.find(result); leaves != names_.end()) return leaves->second;
     std::string own = moe::tensorName(result).str();
     if (!own.empty()) return own;
@@ -127,8 +127,8 @@ class GraphPrinter {
     }
     json["op"] = word;
     addAttributes(op, json);
-    json["inputs"] = portsJson(schema->inputs, moe::operandsOf(op));
-    json["outputs"] = portsJson(schema->outputs, moe::resultsOf(op));
+    json["inputs"] = portsJson(schema->inputs, moe::collectOperands(op));
+    json["outputs"] = portsJson(schema->outputs, moe::collectResults(op));
     if (const moe::SplitAttr split = op.getSplitAttr())
       json["split"] = {{"space", moe::stringifySplitSpace(split.getSpace()).str()},
                        {"size", split.getSize()}};
@@ -170,7 +170,7 @@ class GraphPrinter {
 
 // One line per member, as graph files are written by hand: of the file, of its symbols and tensors, of its
 // entries and of their nodes, which are at these indents.
-std::string linesOf(const Json& json, int indent = 0) {
+std::string printLines(const Json& json, int indent = 0) {
   const auto isLong = [&](const std::string& key) {
     if (indent == 0) return key == "entries" || key == "symbols" || key == "tensors";
     return indent == 2 ? json.is_array() : indent == 4 && key == "nodes";
@@ -180,7 +180,7 @@ std::string linesOf(const Json& json, int indent = 0) {
   for (const auto& item : json.items()) {
     const std::string key = json.is_object() ? Json(item.key()).dump() + ": " : "";
     text += fmt::format("{}\n  {}{}{}", text.empty() ? "" : ",", margin, key,
-                        isLong(item.key()) ? linesOf(item.value(), indent + 2) : item.value().dump());
+                        isLong(item.key()) ? printLines(item.value(), indent + 2) : item.value().dump());
   }
   if (!text.empty()) text += "\n" + margin;
   return json.is_object() ? "{" + text + "}" : "[" + text + "]";
@@ -208,7 +208,7 @@ Expected<std::string> GraphPrinter::run() {
   const Json file{{"format", 1},         {"name", graph_.getSymName().str()},
                   {"symbols", symbols},  {"limits", limits},
                   {"tensors", tensors_}, {"entries", entries}};
-  return linesOf(file) + "\n";
+  return printLines(file) + "\n";
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 constexpr OpPort kRouting = {.name = "routing", .routing = true};
 
-std::vector<OpPort> portsOf(std::span<const OperandInfo> operands) {
+std::vector<OpPort> makePorts(std::span<const OperandInfo> operands) {
   std::vector<OpPort> ports;
   for (const OperandInfo& operand : operands)
     ports.push_back(
@@ -32,12 +32,12 @@ std::vector<OpSchema> makeSchemas() {
       {"combine",
        {{"rows"}, kRouting, {"weights", false}, {"scalars", false}, {"bias", false}},
        {{"tokens"}, {"token_scalars", false}}}};
-  const text::Words& words = text::wordsOf(OpKind{});
+  const text::Words& words = text::listWords(OpKind{});
   for (size_t i = 0; i < words.size(); ++i) {
-    const OpInfo& op = infoOf(static_cast<OpKind>(i));
+    const OpInfo& op = findInfo(static_cast<OpKind>(i));
     const bool moves = op.domain != Domain::kRows && op.domain != Domain::kSums;
     if (moves || op.core == CoreKind::kUnified) continue;
-    schemas.push_back({words[i], portsOf(op.reads), portsOf(op.writes)});
+    schemas.push_back({words[i], makePorts(op.reads), makePorts(op.writes)});
   }
   return schemas;
 }

@@ -103,7 +103,7 @@ class GraphReader {
   // A list, or "activations" for those that there are.
   void readWords(Fields& fields, const JsonValue& words, GraphSymbol& symbol) {
     if (words.text == kAllActivations)
-      symbol.words = text::wordsOf(ActivationKind{});
+      symbol.words = text::listWords(ActivationKind{});
     else
       expectKind(errors_, words, JsonKind::kArray, fmt::format("field 'one_of' of {}", fields.what()));
     for (const JsonValue& word : words.items) {
@@ -191,7 +191,7 @@ class GraphReader {
       fields.fail(json->pos, fmt::format("{} has parallel '{}', expected {}.columns or {}.rows",
                                          fields.what(), json->text, name, name));
     if (!kind) return {};
-    return part == "rows" ? shardedRowsOf(*kind) : shardedColumnsOf(*kind);
+    return part == "rows" ? findShardedRows(*kind) : findShardedColumns(*kind);
   }
 
   // A routing after an error.
@@ -217,7 +217,7 @@ class GraphReader {
           readDim(dim, dims.empty(), fmt::format("dimension {} of {}", dims.size(), fields.what())));
     if (errors_.first()) return routing;
     mlir::MLIRContext* const context = r_.builder.getContext();
-    return moe::MoeTensorType::get(context, dims, elementTypeOf(context, *type));
+    return moe::MoeTensorType::get(context, dims, mlirElementType(context, *type));
   }
 
   int64_t readDim(const JsonValue& value, bool first, const std::string& what) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kGradient = "_grad";
 
-const JsonValue* memberOf(const JsonValue& object, std::string_view key) {
+const JsonValue* findMember(const JsonValue& object, std::string_view key) {
   const auto it = std::ranges::find(object.items, key, &JsonValue::key);
   return it == object.items.end() ? nullptr : &*it;
 }
@@ -24,7 +24,7 @@ const JsonValue* memberOf(const JsonValue& object, std::string_view key) {
 // The strings in an array or object; the reader of the field reports values that are not strings.
 std::vector<const JsonValue*> stringsIn(const JsonValue& value, std::string_view field) {
   std::vector<const JsonValue*> strings;
-  if (const JsonValue* list = memberOf(value, field))
+  if (const JsonValue* list = findMember(value, field))
     for (const JsonValue& item : list->items)
       if (item.kind == JsonKind::kString) strings.push_back(&item);
   return strings;
@@ -59,7 +59,7 @@ class EntryReader {
   EntryReader(Reading& reading, const JsonValue& entry)
       : r_(reading),
         json_(entry),
-        name_(nameOf(entry)),
+        name_(readNodeName(entry)),
         fields_(r_.errors, entry, name_.empty() ? "an entry" : fmt::format("entry '{}'", name_)) {}
 
   // 1. Find what defines each tensor of the entry. 2. Order the nodes. 3. Make the ops of sources, nodes and
@@ -102,8 +102,8 @@ class EntryReader {
 
   // The "name" in the file; the name of a word symbol, also before "_grad", stands for its word. Empty if it
   // is absent.
-  std::string nameOf(const JsonValue& value) const {
-    const JsonValue* name = memberOf(value, "name");
+  std::string readNodeName(const JsonValue& value) const {
+    const JsonValue* name = findMember(value, "name");
     if (name == nullptr || name->kind != JsonKind::kString) return {};
     const std::string_view text = name->text, end = text.ends_with(kGradient) ? kGradient : "";
     const GraphSymbol* word = findWord(r_.symbols, text.substr(0, text.size() - end.size()));
@@ -118,7 +118,7 @@ class EntryReader {
     for (size_t i = 0; i < nodes.items.size(); ++i)
       for (const JsonValue* output : stringsIn(nodes.items[i], "outputs"))
         define(*output,
-               {fmt::format("produced by node '{}'", nameOf(nodes.items[i])), nodes.items[i].pos, i});
+               {fmt::format("produced by node '{}'", readNodeName(nodes.items[i])), nodes.items[i].pos, i});
   }
 
   void define(const JsonValue& tensor, const Definition& definition) {
@@ -169,13 +169,14 @@ class EntryReader {
     std::reverse(path.begin() + 1, path.end());
     path.push_back(path.front());
     std::string text;
-    for (size_t i : path) text += fmt::format("{}'{}'", text.empty() ? "" : " -> ", nameOf(nodes.items[i]));
+    for (size_t i : path)
+      text += fmt::format("{}'{}'", text.empty() ? "" : " -> ", readNodeName(nodes.items[i]));
     r_.errors.fail(nodes.items[path.front()].pos, "nodes form a cycle: " + text);
     return {};
   }
 
   // The tensor of this name in "tensors". If there is none, reports it and returns null.
-  const Reading::Tensor* tensorOf(const JsonValue& value, std::string_view what) {
+  const Reading::Tensor* readTensor(const JsonValue& value, std::string_view what) {
     if (!expectKind(r_.errors, value, JsonKind::kString, what)) return nullptr;
     if (const auto it = r_.tensors.find(value.text); it != r_.tensors.end()) return &it->second;
     r_.errors.fail(value.pos,
@@ -188,10 +189,10 @@ class EntryReader {
     return it != r_.tensors.end() && it->second.absent;
   }
 
-  // As tensorOf(), for a list of sources or sinks; only saved ones may be a routing.
+  // As readTensor(), for a list of sources or sinks; only saved ones may be a routing.
   const Reading::Tensor* listed(const JsonValue& item, std::string_view list) {
     const Reading::Tensor* tensor =
-        tensorOf(item, fmt::format("an item of '{}' of {}", list, fields_.what()));
+        readTensor(item, fmt::format("an item of '{}' of {}", list, fields_.what()));
     if (tensor == nullptr || list.starts_with("save") || !llvm::isa<moe::RoutingType>(tensor->type))
       return tensor;
     r_.errors.fail(item.pos, fmt::format("'{}' is a routing, which cannot be in '{}' of {}", item.text, list,
@@ -200,7 +201,7 @@ class EntryReader {
   }
 
   // The part of a tensor that a rank has; null if the ranks have no parts.
-  moe::ShardingAttr shardingOf(const Reading::Tensor& tensor) {
+  moe::ShardingAttr findSharding(const Reading::Tensor& tensor) {
     auto graph = llvm::cast<moe::GraphOp>(r_.builder.getBlock()->getParentOp()->getParentOp());
     if (graph.getMesh().tp == 1 || !tensor.sharding) return nullptr;
     return moe::ShardingAttr::get(r_.builder.getContext(), *tensor.sharding);
@@ -216,7 +217,7 @@ class EntryReader {
       }
       r_.tensors[item.text].mayBePart = true;
       values_[item.text] = r_.builder.create<moe::InputOp>(
-          r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), shardingOf(*tensor));
+          r_.at(item.pos), tensor->type, r_.builder.getStringAttr(item.text), findSharding(*tensor));
     }
   }
 
@@ -247,7 +248,7 @@ class EntryReader {
     if constexpr (std::is_same_v<Op, moe::OutputOp>) {
       const auto type = llvm::dyn_cast<moe::MoeTensorType>(tensor.type);
       if (type && type.hasRows()) r_.tensors[item.text].mayBePart = true;
-      r_.builder.create<Op>(r_.at(item.pos), name, value, shardingOf(tensor));
+      r_.builder.create<Op>(r_.at(item.pos), name, value, findSharding(tensor));
     } else {
       r_.builder.create<Op>(r_.at(item.pos), name, value);
     }
@@ -258,13 +259,13 @@ class EntryReader {
   void readPorts(const JsonValue& object, std::span<const OpPort> ports, const std::string& what,
                  Visit visit) {
     for (const OpPort& port : ports) {
-      const JsonValue* value = memberOf(object, port.name);
+      const JsonValue* value = findMember(object, port.name);
       if (value != nullptr && isAbsent(*value)) value = nullptr;
       if (value == nullptr && port.required)
         r_.errors.fail(object.pos,
                        fmt::format("{} lack '{}', expected {}", what, port.name, portNames(ports)));
       const Reading::Tensor* tensor = nullptr;
-      if (value != nullptr) tensor = tensorOf(*value, fmt::format("'{}' of the {}", port.name, what));
+      if (value != nullptr) tensor = readTensor(*value, fmt::format("'{}' of the {}", port.name, what));
       if (tensor != nullptr && llvm::isa<moe::RoutingType>(tensor->type) != port.routing)
         r_.errors.fail(value->pos, fmt::format("'{}' of the {} is '{}', which is {}, expected {}", port.name,
                                                what, value->text, port.routing ? "a tensor" : "a routing",
@@ -279,7 +280,7 @@ class EntryReader {
   }
 
   void readNode(const JsonValue& value) {
-    const std::string name = nameOf(value);
+    const std::string name = readNodeName(value);
     Fields fields(r_.errors, value, name.empty() ? "a node" : fmt::format("node '{}'", name));
     fields.name("name");
     fields.find("doc", JsonKind::kString);
@@ -356,13 +357,13 @@ class EntryReader {
       state.addAttribute("kind", moe::ActivationKindAttr::get(r_.builder.getContext(), *kind));
       const std::optional<double> limit = readNumber(fields, "limit");
       // If the kind is a symbol, the limit applies to the kind that has one.
-      if (!isSymbol || infoOf(*kind).hasLimit) addNumber("limit", limit);
+      if (!isSymbol || findInfo(*kind).hasLimit) addNumber("limit", limit);
     }
     if (has("alpha")) addNumber("alpha", readNumber(fields, "alpha"));
     for (const char* name : kRoundingFields)
       if (const auto rounding = has(name) ? readEnum<Rounding>(r_, fields, name) : std::nullopt)
         state.addAttribute(name, moe::RoundingAttr::get(r_.builder.getContext(), *rounding));
-    if (state.name.getStringRef() == moe::ScaleOp::getOperationName() && memberOf(node, "alpha") == nullptr)
+    if (state.name.getStringRef() == moe::ScaleOp::getOperationName() && findMember(node, "alpha") == nullptr)
       fields.fail(node.pos, fmt::format("{} has no field 'alpha'", fields.what()));
   }
 

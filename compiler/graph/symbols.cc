@@ -40,7 +40,7 @@ Expected<int64_t> evaluateFactor(std::string_view factor, std::span<const GraphS
   if (factor.ends_with(kInputs)) {
     const auto kind = findActivation(symbols, factor.substr(0, factor.size() - kInputs.size()));
     if (!kind) return kind.error();
-    return infoOf(*kind).inputs;
+    return findInfo(*kind).inputs;
   }
   if (const GraphSymbol* symbol = findSymbol(symbols, factor)) {
     if (symbol->words.empty()) return symbol->value;
@@ -71,7 +71,7 @@ Expected<int64_t> evaluateProduct(std::string_view text, std::span<const GraphSy
 }
 
 // "1 to 8", or "swiglu, geglu".
-std::string valuesOf(const GraphSymbol& symbol) {
+std::string listSymbolValues(const GraphSymbol& symbol) {
   if (symbol.words.empty()) return fmt::format("{} to {}", symbol.min, symbol.max);
   return fmt::format("{}", fmt::join(symbol.words, ", "));
 }
@@ -84,7 +84,7 @@ std::string describeSymbols(std::span<const GraphSymbol> symbols) {
     if (!text.empty()) text += '\n';
     const std::string initial = symbol.words.empty() ? std::to_string(symbol.initial)
                                                      : symbol.words[static_cast<size_t>(symbol.initial)];
-    text += fmt::format("  {} = {} ({})", symbol.name, initial, valuesOf(symbol));
+    text += fmt::format("  {} = {} ({})", symbol.name, initial, listSymbolValues(symbol));
     if (!symbol.doc.empty()) text += ": " + symbol.doc;
   }
   return text.empty() ? "  (none)" : text;
@@ -101,7 +101,7 @@ Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets) {
     if (!symbol) return symbol.error();
     if (!(*symbol)->words.empty() || value < (*symbol)->min || value > (*symbol)->max)
       return Error{fmt::format("symbol '{}' is set to {}, expected {}; the symbols are:\n{}", name, value,
-                               valuesOf(**symbol), known())};
+                               listSymbolValues(**symbol), known())};
     (*symbol)->value = value;
   }
   for (const auto& [name, word] : sets.words) {
@@ -110,7 +110,7 @@ Status setSymbols(std::span<GraphSymbol> symbols, SymbolSets sets) {
     const auto at = std::ranges::find((*symbol)->words, word);
     if (at == (*symbol)->words.end())
       return Error{fmt::format("symbol '{}' is set to '{}', expected {}; the symbols are:\n{}", name, word,
-                               valuesOf(**symbol), known())};
+                               listSymbolValues(**symbol), known())};
     (*symbol)->value = at - (*symbol)->words.begin();
   }
   return {};

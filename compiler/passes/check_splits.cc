@@ -16,7 +16,7 @@ struct CheckSplits : impl::CheckSplitsBase<CheckSplits> {
   }
 
   mlir::LogicalResult check(moe::GraphOp graph) {
-    const SplitNodes found = splitNodesOf(graph);
+    const SplitNodes found = collectSplitNodes(graph);
     for (mlir::Operation* op : found.ops) {
       auto node = llvm::cast<moe::NodeOp>(op);
       if (!node.getSplitAttr() || node.getSplitAttr().getSize() == 0)
@@ -26,7 +26,7 @@ struct CheckSplits : impl::CheckSplitsBase<CheckSplits> {
     if (const auto* finding = std::get_if<Finding>(&sizes)) return report(*finding, found.ops, graph);
     mlir::Builder builder(&getContext());
     for (size_t i = 0; i < found.ops.size(); ++i) {
-      const mlir::ArrayAttr expected = builder.getStrArrayAttr(resplitsOf(found, i));
+      const mlir::ArrayAttr expected = builder.getStrArrayAttr(listResplits(found, i));
       auto names = found.ops[i]->getAttrOfType<mlir::ArrayAttr>(kResplitAttr);
       if (!names) names = builder.getArrayAttr({});
       if (names != expected)

@@ -15,7 +15,7 @@ namespace sluice {
 mlir::LogicalResult report(const Finding& finding, llvm::ArrayRef<mlir::Operation*> ops,
                            mlir::Operation* fallback);
 
-inline moe::MoeTensorType tensorOf(mlir::Value value) {
+inline moe::MoeTensorType moeTensorType(mlir::Value value) {
   return llvm::cast<moe::MoeTensorType>(value.getType());
 }
 

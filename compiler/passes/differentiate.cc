@@ -38,7 +38,7 @@ bool isDifferentiable(Value value) {
 
 bool isOfRows(Value value) { return tensorType(value) && tensorType(value).hasRows(); }
 
-std::optional<moe::Keep> keepOf(llvm::StringRef word) {
+std::optional<moe::Keep> parseKeep(llvm::StringRef word) {
   return llvm::StringSwitch<std::optional<moe::Keep>>(word)
       .Case("all", moe::Keep::kAll)
       .Case("minimal", moe::Keep::kMinimal)
@@ -46,7 +46,7 @@ std::optional<moe::Keep> keepOf(llvm::StringRef word) {
       .Default(std::nullopt);
 }
 
-llvm::StringSet<> tensorNamesOf(moe::EntryOp entry) {
+llvm::StringSet<> collectTensorNames(moe::EntryOp entry) {
   llvm::StringSet<> names;
   entry.walk([&](mlir::Operation* op) {
     for (Value result : op->getResults()) names.insert(moe::tensorName(result));
@@ -152,7 +152,7 @@ class Differentiation {
     backward_ = builder_.create<moe::EntryOp>(forward_.getLoc(), builder_.getStringAttr(kBackward),
                                               mlir::FlatSymbolRefAttr::get(forward_.getSymNameAttr()));
     builder_.setInsertionPointToEnd(&backward_.getBody().emplaceBlock());
-    tensorNames_ = tensorNamesOf(forward_);
+    tensorNames_ = collectTensorNames(forward_);
     for (auto output : forwardBlock().getOps<moe::OutputOp>())
       if (needed_.contains(output.getValue()) && moe::isResult(output)) addSeed(output);
     for (auto input : forwardBlock().getOps<moe::InputOp>())
@@ -219,7 +219,7 @@ class Differentiation {
              << "' gives rows that are weighted without an activation between, so there is no "
              << "op for the gradient of "
              << (rows->wantsDot ? "the weights '" : "these rows with the weights '")
-             << moe::nameOf(rows->weights) << "'";
+             << moe::valueName(rows->weights) << "'";
     }
     return mlir::success();
   }
@@ -270,7 +270,7 @@ class Differentiation {
       const auto users = llvm::to_vector(saved->getUsers());
       builder_.setInsertionPoint(*std::ranges::min_element(users, isBefore));
       mlir::Operation* again = builder_.clone(*value.getDefiningOp(), kept_);
-      const std::string name = moe::nameOf(value) + "_again";
+      const std::string name = moe::valueName(value) + "_again";
       again->setAttr("node", builder_.getStringAttr(moe::takeName(nodes, name)));
       again->setAttr("tensors", builder_.getStrArrayAttr({moe::takeName(tensorNames_, name)}));
       again->removeAttr("split");
@@ -342,7 +342,7 @@ struct Differentiate : impl::DifferentiateBase<Differentiate> {
                                         << " entries, expected one: its backward is derived";
     if (entries.front().getSymName() == kBackward)
       return entries.front().emitError("entry '") << kBackward << "' has the name of the derived entry";
-    const std::optional<moe::Keep> kept = keepOf(keep.getValue());
+    const std::optional<moe::Keep> kept = parseKeep(keep.getValue());
     if (!kept) return graph.emitError("cannot keep '") << keep << "', expected all, minimal or regather";
     if (grads != "F32" && grads != "BF16")
       return graph.emitError("cannot derive weight gradients of type '")

@@ -7,15 +7,15 @@ namespace sluice {
 
 moe::EncodeOp createEncode(mlir::OpBuilder& builder, TakenNames& names, const std::string& name,
                            mlir::Value value, const EncodeForm& form) {
-  const moe::MoeTensorType type = tensorOf(value);
+  const moe::MoeTensorType type = moeTensorType(value);
   const int64_t extent = type.getShape().front(), n = type.getShape().back();
   mlir::MLIRContext* const context = builder.getContext();
   const auto tensor = [&](llvm::ArrayRef<int64_t> shape, DType element) {
-    return moe::MoeTensorType::get(context, shape, elementTypeOf(context, element));
+    return moe::MoeTensorType::get(context, shape, mlirElementType(context, element));
   };
   llvm::SmallVector<std::string> taken = {names.tensor(name + "_codes")};
   llvm::SmallVector<mlir::Type> scales;
-  if (!infoOf(form.rounding).isScaled) {
+  if (!findInfo(form.rounding).isScaled) {
     taken.push_back(names.tensor(name + "_scales"));
     scales.push_back(tensor({extent, n / kMxBlock}, DType::kBF16));
     if (form.experts) {

@@ -40,7 +40,7 @@ class DispatchEncoder {
   }
 
   // How a reader of rows rounds them, if codes in blocks serve it.
-  static std::optional<Rounding> roundingOf(mlir::OpOperand& use) {
+  static std::optional<Rounding> findRounding(mlir::OpOperand& use) {
     const unsigned operand = use.getOperandNumber();
     if (auto product = llvm::dyn_cast<moe::GmmOp>(use.getOwner()); product && operand == 0)
       return product.getRoundA();
@@ -56,7 +56,7 @@ class DispatchEncoder {
     std::optional<Rounding> common;
     for (mlir::OpOperand& use : dispatch.getRows().getUses()) {
       if (llvm::isa<moe::OutputOp>(use.getOwner())) continue;
-      const std::optional<Rounding> rounding = roundingOf(use);
+      const std::optional<Rounding> rounding = findRounding(use);
       if (rounding && isEncodableInBlocks(*rounding) && common.value_or(*rounding) == *rounding) {
         common = rounding;
         continue;
@@ -64,7 +64,7 @@ class DispatchEncoder {
       auto node = llvm::dyn_cast<moe::NodeOp>(use.getOwner());
       return moe::nodeError(dispatch)
              << " cannot send codes: " << (node ? "node '" + node.getNode().str() + "'" : "a later entry")
-             << " reads '" << moe::nameOf(dispatch.getRows()) << "' as "
+             << " reads '" << moe::valueName(dispatch.getRows()) << "' as "
              << (rounding ? "other codes" : "bf16");
     }
     if (dispatch.getWeights() || !common)
@@ -79,12 +79,12 @@ class DispatchEncoder {
     if (failed(rounding)) return mlir::failure();
     moe::EncodeOp tokens = encoded(dispatch.getTokens(), *rounding);
     const Value rows = dispatch.getRows();
-    const std::string name = moe::nameOf(rows);
+    const std::string name = moe::valueName(rows);
     const std::string results[] = {names_.tensor(name + "_sent"), names_.tensor(name + "_sent_scales")};
     const auto ofRows = [&](Value value) {
-      llvm::SmallVector<int64_t> shape(tensorOf(value).getShape());
+      llvm::SmallVector<int64_t> shape(moeTensorType(value).getShape());
       shape.front() = moe::MoeTensorType::kRows;
-      return moe::MoeTensorType::get(builder_.getContext(), shape, tensorOf(value).getElementType());
+      return moe::MoeTensorType::get(builder_.getContext(), shape, moeTensorType(value).getElementType());
     };
     builder_.setInsertionPoint(dispatch);
     auto sent = builder_.create<moe::DispatchCodesOp>(
@@ -121,7 +121,7 @@ class DispatchEncoder {
     moe::EncodeOp& known = encoded_[{tokens, static_cast<int>(rounding)}];
     if (known) return known;
     builder_.setInsertionPointAfterValue(tokens);
-    return known = createEncode(builder_, names_, moe::nameOf(tokens), tokens, {.rounding = rounding});
+    return known = createEncode(builder_, names_, moe::valueName(tokens), tokens, {.rounding = rounding});
   }
 
   moe::GraphOp graph_;

@@ -21,7 +21,7 @@ struct Form {
   Value given = {};
   bool operator==(const Form&) const = default;
 
-  bool isMeasured() const { return infoOf(rounding).isScaled && !given; }
+  bool isMeasured() const { return findInfo(rounding).isScaled && !given; }
 };
 
 // It encodes the kept rows of one graph.
@@ -33,11 +33,11 @@ class KeptEncoder {
     llvm::SmallVector<moe::SaveOp> saves;
     graph_.walk([&](moe::SaveOp save) { saves.push_back(save); });
     for (moe::SaveOp save : saves)
-      if (const std::optional<Form> form = formOf(save)) encode(save, *form);
+      if (const std::optional<Form> form = findForm(save)) encode(save, *form);
   }
 
  private:
-  llvm::SmallVector<moe::SavedOp> readersOf(moe::SaveOp save) {
+  llvm::SmallVector<moe::SavedOp> listReaders(moe::SaveOp save) {
     llvm::SmallVector<moe::SavedOp> readers;
     graph_.walk([&](moe::SavedOp saved) {
       if (saved.getTensor() == save.getTensor()) readers.push_back(saved);
@@ -46,30 +46,30 @@ class KeptEncoder {
   }
 
   // How all that read what is kept round it, if codes serve them.
-  std::optional<Form> formOf(moe::SaveOp save) {
+  std::optional<Form> findForm(moe::SaveOp save) {
     const auto type = llvm::dyn_cast<moe::MoeTensorType>(save.getValue().getType());
     if (!type || !type.getElementType().isBF16()) return {};
     std::optional<Form> common;
-    for (moe::SavedOp saved : readersOf(save))
+    for (moe::SavedOp saved : listReaders(save))
       for (mlir::OpOperand& use : saved.getValue().getUses()) {
         if (isOwnAmax(use)) continue;
-        const std::optional<Form> form = formOf(use, save);
+        const std::optional<Form> form = findForm(use, save);
         if (!form || (common && *common != *form)) return {};
         common = form;
       }
     const bool hasBlocks = type.getShape().back() % kMxBlock == 0;
-    return common && (hasBlocks || infoOf(common->rounding).isScaled) ? common : std::nullopt;
+    return common && (hasBlocks || findInfo(common->rounding).isScaled) ? common : std::nullopt;
   }
 
   // Returns the form in which a weight gradient uses the value as a factor; other uses have none.
-  static std::optional<Form> formOf(mlir::OpOperand& use, moe::SaveOp save) {
+  static std::optional<Form> findForm(mlir::OpOperand& use, moe::SaveOp save) {
     auto grad = llvm::dyn_cast<moe::GmmWeightGradOp>(use.getOwner());
     if (!grad || grad.getA() == grad.getB() || use.getOperandNumber() > 1) return {};
     const bool isA = use.getOperandNumber() == 0;
     if (grad.getRowScale() && grad.getScaleA() == isA) return {};
     const Rounding rounding = (isA ? grad.getRoundA() : grad.getRoundB()).value_or(Rounding::kNone);
     if (!isEncodable(rounding)) return {};
-    if (!infoOf(rounding).isScaled) return Form{rounding};
+    if (!findInfo(rounding).isScaled) return Form{rounding};
     const Value amax = isA ? grad.getAAmax() : grad.getBAmax();
     if (!amax) return {};
     if (auto measured = amax.getDefiningOp<moe::AmaxOp>(); measured && measured.getA() == use.get())
@@ -99,7 +99,7 @@ class KeptEncoder {
     const size_t made = parts.size();
     if (form.isMeasured()) parts.push_back(amax);
     for (const Value part : parts) keep(save, part);
-    for (moe::SavedOp saved : readersOf(save)) {
+    for (moe::SavedOp saved : listReaders(save)) {
       builder_.setInsertionPoint(saved);
       llvm::SmallVector<Value> kept;
       for (const Value part : parts)
@@ -137,9 +137,9 @@ class KeptEncoder {
     builder_.setInsertionPointAfterValue(rows);
     const std::string tensor = names_.tensor(name + "_amax");
     llvm::SmallVector<int64_t> shape = {1};
-    if (!tensorOf(rows).hasTokens()) shape.insert(shape.begin(), graph_.getExpertsOfRank());
+    if (!moeTensorType(rows).hasTokens()) shape.insert(shape.begin(), graph_.getExpertsOfRank());
     mlir::MLIRContext* const context = builder_.getContext();
-    const auto type = moe::MoeTensorType::get(context, shape, elementTypeOf(context, DType::kF32));
+    const auto type = moe::MoeTensorType::get(context, shape, mlirElementType(context, DType::kF32));
     return builder_.create<moe::AmaxOp>(
         rows.getLoc(), type, rows, builder_.getStringAttr(names_.node(name + "_amax")),
         builder_.getStrArrayAttr({llvm::StringRef(tensor)}), moe::SplitAttr());

@@ -43,7 +43,7 @@ void setLength(Tiling& tiling, const OperandInfo& operand, int32_t length) {
       tiling.n = length;
       break;
     case 'i':
-      tiling.n = length / infoOf(tiling.activation).inputs;
+      tiling.n = length / findInfo(tiling.activation).inputs;
       break;
     default:
       break;
@@ -51,7 +51,7 @@ void setLength(Tiling& tiling, const OperandInfo& operand, int32_t length) {
 }
 
 // The attributes of a node.
-Tiling tilingOf(moe::NodeOp node, const OpInfo& op) {
+Tiling makeTiling(moe::NodeOp node, const OpInfo& op) {
   Tiling tiling;
   if (const auto kind = node->getAttrOfType<moe::ActivationKindAttr>("kind"))
     tiling.activation = kind.getValue();
@@ -81,10 +81,10 @@ class EntryFormer {
 
   void add(moe::NodeOp node) {
     if (auto combine = llvm::dyn_cast<moe::CombineOp>(*node)) return addCombine(node, combine);
-    const std::optional<OpKind> kind = moe::opOf(node);
+    const std::optional<OpKind> kind = moe::findOpKind(node);
     if (!kind) return;
-    const OpInfo& op = infoOf(*kind);
-    Tiling tiling = tilingOf(node, op);
+    const OpInfo& op = findInfo(*kind);
+    Tiling tiling = makeTiling(node, op);
     const auto take = [&](std::span<const OperandInfo> operands, llvm::ArrayRef<Value> values) {
       std::vector<BufferId> ids;
       for (const auto& [operand, value] : llvm::zip(operands, values)) {
@@ -93,8 +93,8 @@ class EntryFormer {
       }
       return ids;
     };
-    std::vector<BufferId> reads = take(op.reads, moe::readsOf(node)),
-                          writes = take(op.writes, moe::writesOf(node));
+    std::vector<BufferId> reads = take(op.reads, moe::collectReads(node)),
+                          writes = take(op.writes, moe::collectWrites(node));
     family(node, "", *kind, tiling, std::move(reads), std::move(writes));
   }
 
@@ -124,16 +124,16 @@ class EntryFormer {
               std::vector<BufferId> reads, std::vector<BufferId> writes) {
     Family family;
     family.name = (node.getNode() + suffix).str();
-    family.source = sourceOf(node->getLoc());
+    family.source = formatLocation(node->getLoc());
     family.entry = EntryId{static_cast<uint32_t>(program_.entries.size() - 1)};
     family.op = op;
     family.tiling = tiling;
     family.reads = std::move(reads);
     family.writes = std::move(writes);
     trimOperands(family);
-    family.space = idOf(spaceFor(family, spaceOf(node)));
+    family.space = findSpaceId(spaceFor(family, nodeSpace(node)));
     if (program_.cubeCores != 0) {
-      family.core = infoOf(op).core;
+      family.core = findInfo(op).core;
       if (family.core == CoreKind::kUnified) refuse(family);
     }
     program_.families.push_back(std::move(family));
@@ -147,7 +147,7 @@ class EntryFormer {
     errors_ += (errors_.empty() ? "" : "\n") + error.message;
   }
 
-  SpaceId idOf(SpaceKind kind) const {
+  SpaceId findSpaceId(SpaceKind kind) const {
     const auto isOf = [kind](const Space& space) { return space.kind == kind; };
     const auto space = std::ranges::find_if(program_.spaces, isOf);
     return SpaceId{static_cast<uint32_t>(space - program_.spaces.begin())};
@@ -156,7 +156,7 @@ class EntryFormer {
   BufferId of(Value value) const { return buffers_.of(value); }
 
   // The space of what a node computes row by row.
-  SpaceKind spaceOf(moe::NodeOp node) const {
+  SpaceKind nodeSpace(moe::NodeOp node) const {
     if (isOfTokens(node->getOperand(0))) return SpaceKind::kTokens;
     return isOfGroups(node, slotRows_) ? SpaceKind::kGroups : SpaceKind::kRows;
   }
@@ -169,7 +169,7 @@ class EntryFormer {
 };
 
 // The smaller of the sizes by which rows are cut.
-int32_t slotRowsOf(moe::GraphOp graph) {
+int32_t findSlotRows(moe::GraphOp graph) {
   int64_t least = 0;
   graph.walk([&](moe::NodeOp node) {
     const moe::SplitAttr split = node.getSplitAttr();
@@ -181,7 +181,7 @@ int32_t slotRowsOf(moe::GraphOp graph) {
 
 // Only sums over all tokens are tasks of space once, and only nodes cut by a larger size are tasks of space
 // groups; a program without such nodes does not have the space.
-std::vector<Space> spacesOf(moe::GraphOp graph, int32_t slotRows) {
+std::vector<Space> makeSpaces(moe::GraphOp graph, int32_t slotRows) {
   int32_t tokens = 1, groups = 0;
   bool hasOnce = false;
   graph.walk([&](moe::NodeOp node) {
@@ -200,7 +200,7 @@ std::vector<Space> spacesOf(moe::GraphOp graph, int32_t slotRows) {
   return spaces;
 }
 
-TaskProgram headerOf(moe::GraphOp graph, const Target& target) {
+TaskProgram makeProgramHeader(moe::GraphOp graph, const Target& target) {
   TaskProgram program;
   program.name = graph.getSymName().str();
   program.target = target.name;
@@ -219,7 +219,7 @@ TaskProgram headerOf(moe::GraphOp graph, const Target& target) {
 }
 
 // The ids that an entry routes by, if its route has any, or the earlier entry that saved its routing.
-Entry entryOf(moe::EntryOp op, const GraphBuffers& buffers, const llvm::StringMap<EntryId>& routings) {
+Entry makeEntry(moe::EntryOp op, const GraphBuffers& buffers, const llvm::StringMap<EntryId>& routings) {
   Entry entry{.name = op.getSymName().str(), .expertIds = {}, .routing = {}, .placement = {}};
   for (auto route : op.getOps<moe::RouteOp>()) {
     entry.expertIds = buffers.of(route.getIds());  // none: every token goes to every expert
@@ -235,14 +235,14 @@ Entry entryOf(moe::EntryOp op, const GraphBuffers& buffers, const llvm::StringMa
 }
 
 Expected<TaskProgram> form(moe::GraphOp graph, TaskProgram program) {
-  const int32_t slotRows = slotRowsOf(graph);
-  program.spaces = spacesOf(graph, slotRows);
+  const int32_t slotRows = findSlotRows(graph);
+  program.spaces = makeSpaces(graph, slotRows);
   GraphBuffers buffers(graph);
   llvm::StringMap<EntryId> routings;  // by the name a routing is saved under
   for (auto entry : graph.getOps<moe::EntryOp>()) {
     buffers.enter(entry);
     const EntryId id{static_cast<uint32_t>(program.entries.size())};
-    program.entries.push_back(entryOf(entry, buffers, routings));
+    program.entries.push_back(makeEntry(entry, buffers, routings));
     for (auto save : entry.getOps<moe::SaveOp>())
       if (llvm::isa<moe::RoutingType>(save.getValue().getType())) routings[save.getTensor()] = id;
     EntryFormer former(program, buffers, entry, slotRows);
@@ -259,9 +259,9 @@ Expected<TaskProgram> formTasks(mlir::ModuleOp module, const Target& target, std
                                 uint64_t graphHash) {
   const auto graphs = llvm::to_vector(module.getOps<moe::GraphOp>());
   if (graphs.size() != 1)
-    return Error{reportLine(sourceOf(module.getLoc()), "error",
+    return Error{reportLine(formatLocation(module.getLoc()), "error",
                             fmt::format("has {} moe.graph ops, expected one", graphs.size()))};
-  TaskProgram program = headerOf(graphs.front(), target);
+  TaskProgram program = makeProgramHeader(graphs.front(), target);
   program.options = std::move(optionLine);
   program.graphHash = graphHash;
   return form(graphs.front(), std::move(program));

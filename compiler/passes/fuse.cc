@@ -15,7 +15,7 @@ namespace {
 using mlir::Operation;
 using mlir::Value;
 
-FusionRole roleOf(Operation* op) {
+FusionRole fusionRole(Operation* op) {
   if (auto gmm = llvm::dyn_cast<moe::GmmOp>(op))
     return gmm.getBias() ? FusionRole::kBiasedGmm : FusionRole::kGmm;
   if (llvm::isa<moe::GmmWeightGradOp>(op)) return FusionRole::kWeightGrad;
@@ -34,7 +34,7 @@ float nodeAlpha(Operation* op) {
 struct EntryGraph {
   explicit EntryGraph(moe::EntryOp entry) {
     for (auto node : entry.getOps<moe::NodeOp>()) {
-      graph.nodes.push_back({roleOf(node), nodeAlpha(node), {}, {}});
+      graph.nodes.push_back({fusionRole(node), nodeAlpha(node), {}, {}});
       for (Value value : node->getOperands()) graph.nodes.back().reads.push_back(numberOf(value));
       for (Value value : node->getResults()) graph.nodes.back().writes.push_back(numberOf(value));
       ops.push_back(node);
@@ -96,15 +96,15 @@ class EntryFuser {
   void fuse(moe::GmmOp gmm, moe::ActivationOp activation, bool keepsProduct) {
     if (!agree(gmm, activation)) return;
     builder_.setInsertionPoint(gmm);
-    llvm::SmallVector<mlir::StringAttr> tensors = {tensorOf(activation.getAct())};
-    if (keepsProduct) tensors.push_back(tensorOf(gmm.getProduct()));
+    llvm::SmallVector<mlir::StringAttr> tensors = {resultNameAttr(activation.getAct())};
+    if (keepsProduct) tensors.push_back(resultNameAttr(gmm.getProduct()));
     auto fused = builder_.create<moe::GmmActivationOp>(
-        locationOf(gmm, activation), activation.getAct().getType(),
+        fusedLocation(gmm, activation), activation.getAct().getType(),
         keepsProduct ? gmm.getProduct().getType() : mlir::Type(), gmm.getRows(), gmm.getWeight(),
         gmm.getBias(), gmm.getRowScale(), gmm.getWeightScale(), gmm.getWeightZero(), gmm.getRowAmax(),
         gmm.getWeightAmax(), gmm.getWeightFactor(), gmm.getTransposeAttr(), gmm.getAlphaAttr(),
         activation.getKindAttr(), activation.getLimitAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(),
-        nameOf(gmm, activation), arrayOf(tensors), splitOf(gmm, activation));
+        fusedName(gmm, activation), makeStringArray(tensors), fusedSplit(gmm, activation));
     activation.getAct().replaceAllUsesWith(fused.getAct());
     activation.erase();
     if (keepsProduct) gmm.getProduct().replaceAllUsesWith(fused.getGateUp());
@@ -116,12 +116,12 @@ class EntryFuser {
     if (!agree(gmm, grad)) return;
     builder_.setInsertionPoint(grad);
     auto fused = builder_.create<moe::GmmActivationGradOp>(
-        locationOf(gmm, grad), grad.getGateUpGrad().getType(), grad.getMore().getTypes(), gmm.getRows(),
+        fusedLocation(gmm, grad), grad.getGateUpGrad().getType(), grad.getMore().getTypes(), gmm.getRows(),
         gmm.getWeight(), grad.getGateUp(), grad.getRowWeights(), gmm.getRowScale(), gmm.getWeightScale(),
         gmm.getWeightZero(), gmm.getRowAmax(), gmm.getWeightAmax(), gmm.getWeightFactor(),
         gmm.getTransposeAttr(), gmm.getAlphaAttr(), grad.getKindAttr(), grad.getLimitAttr(),
-        grad.getGivesActAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(), nameOf(gmm, grad),
-        grad.getTensorsAttr(), splitOf(gmm, grad));
+        grad.getGivesActAttr(), gmm.getRoundAAttr(), gmm.getRoundBAttr(), fusedName(gmm, grad),
+        grad.getTensorsAttr(), fusedSplit(gmm, grad));
     grad.replaceAllUsesWith(fused);
     grad.erase();
     gmm.erase();
@@ -131,28 +131,28 @@ class EntryFuser {
   static bool agree(moe::NodeOp a, moe::NodeOp b) {
     return !a.getSplitAttr() || !b.getSplitAttr() || a.getSplitAttr() == b.getSplitAttr();
   }
-  static moe::SplitAttr splitOf(moe::NodeOp a, moe::NodeOp b) {
+  static moe::SplitAttr fusedSplit(moe::NodeOp a, moe::NodeOp b) {
     return a.getSplitAttr() ? a.getSplitAttr() : b.getSplitAttr();
   }
 
-  static mlir::Location locationOf(moe::NodeOp a, moe::NodeOp b) {
+  static mlir::Location fusedLocation(moe::NodeOp a, moe::NodeOp b) {
     return mlir::FusedLoc::get(a->getContext(), {a->getLoc(), b->getLoc()});
   }
 
   // "up_proj_swiglu"; with a number if that is taken.
-  mlir::StringAttr nameOf(moe::NodeOp a, moe::NodeOp b) {
+  mlir::StringAttr fusedName(moe::NodeOp a, moe::NodeOp b) {
     constexpr size_t kMaxOfBoth = 56;  // leaves room for the number in what a name may have
     const std::string both = (a.getNode() + "_" + b.getNode()).str().substr(0, kMaxOfBoth);
     return builder_.getStringAttr(moe::takeName(names_, both));
   }
 
-  mlir::StringAttr tensorOf(Value value) {
+  mlir::StringAttr resultNameAttr(Value value) {
     const llvm::StringRef name = moe::tensorName(value);
     return name.empty() ? mlir::StringAttr() : builder_.getStringAttr(name);
   }
 
   // Either all results have names or none has.
-  mlir::ArrayAttr arrayOf(llvm::ArrayRef<mlir::StringAttr> names) {
+  mlir::ArrayAttr makeStringArray(llvm::ArrayRef<mlir::StringAttr> names) {
     if (llvm::is_contained(names, mlir::StringAttr())) return {};
     return builder_.getArrayAttr({names.begin(), names.end()});
   }

@@ -6,7 +6,7 @@ namespace sluice {
 namespace {
 
 // A run-time extent of `moe` is the negative of its number in programs.
-Dim dimOf(int64_t size) {
+Dim makeDim(int64_t size) {
   using Tensor = moe::MoeTensorType;
   static_assert(Tensor::kTokens == -static_cast<int64_t>(Extent::kTokens));
   static_assert(Tensor::kRows == -static_cast<int64_t>(Extent::kRows));
@@ -14,12 +14,12 @@ Dim dimOf(int64_t size) {
   return size >= 0 ? Dim{Extent::kFixed, size} : Dim{static_cast<Extent>(-size), 0};
 }
 
-Buffer bufferOf(mlir::Value value, std::string name, Role role) {
+Buffer makeBuffer(mlir::Value value, std::string name, Role role) {
   const auto type = llvm::cast<moe::MoeTensorType>(value.getType());
   Buffer buffer;
   buffer.name = std::move(name);
-  buffer.type = *dtypeOf(type.getElementType());
-  for (int64_t size : type.getShape()) buffer.shape.push_back(dimOf(size));
+  buffer.type = *findDType(type.getElementType());
+  for (int64_t size : type.getShape()) buffer.shape.push_back(makeDim(size));
   buffer.role = role;
   return buffer;
 }
@@ -52,14 +52,14 @@ void GraphBuffers::addInput(moe::InputOp input) {
     ids_[input.getValue()] = known->second;
     return;
   }
-  Buffer buffer = bufferOf(input.getValue(), input.getTensor().str(), Role::kInput);
+  Buffer buffer = makeBuffer(input.getValue(), input.getTensor().str(), Role::kInput);
   buffer.sharding = input.getSharding().value_or(Sharding::kWhole);
   ids_[input.getValue()] = add(std::move(buffer));
 }
 
 void GraphBuffers::addResults(moe::EntryOp entry, moe::NodeOp node) {
   for (mlir::OpResult result : node->getResults()) {
-    Buffer buffer = bufferOf(result, moe::tensorName(result).str(), Role::kTemp);
+    Buffer buffer = makeBuffer(result, moe::tensorName(result).str(), Role::kTemp);
     const auto goesTo = [&](auto user, Role role) {
       if (!user) return;
       buffer.name = user.getTensor().str();

@@ -23,7 +23,7 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
   }
 
   mlir::LogicalResult propagate(moe::GraphOp graph) {
-    const SplitNodes found = splitNodesOf(graph);
+    const SplitNodes found = collectSplitNodes(graph);
     const Analyzed<SplitSizes> sizes = propagateSplits(found.nodes, fallback(graph));
     if (const auto* finding = std::get_if<Finding>(&sizes)) return report(*finding, found.ops, graph);
     const std::vector<int32_t> rowsOf = rowsOfNodes(found.nodes, std::get<SplitSizes>(sizes));
@@ -32,7 +32,7 @@ struct PropagateSplits : impl::PropagateSplitsBase<PropagateSplits> {
       node.setSplitAttr(splitFor(node, rowsOf[i], std::get<SplitSizes>(sizes).tokens));
     }
     for (size_t i = 0; i < found.ops.size(); ++i) {
-      const std::vector<llvm::StringRef> resplits = resplitsOf(found, i);
+      const std::vector<llvm::StringRef> resplits = listResplits(found, i);
       if (resplits.empty()) continue;
       found.ops[i]->setAttr(kResplitAttr, mlir::Builder(&getContext()).getStrArrayAttr(resplits));
     }

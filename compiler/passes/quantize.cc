@@ -23,7 +23,7 @@ moe::MoeTensorType withElements(moe::MoeTensorType type, mlir::Type element) {
   return moe::MoeTensorType::get(type.getContext(), type.getShape(), element);
 }
 
-mlir::Type codesType(mlir::MLIRContext* context) { return elementTypeOf(context, DType::kI8); }
+mlir::Type codesType(mlir::MLIRContext* context) { return mlirElementType(context, DType::kI8); }
 
 // The dimension of a product's weight, from the end, that its columns have.
 size_t columnsFromEnd(moe::GmmOp product) { return product.getTranspose() ? 2 : 1; }
@@ -70,7 +70,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
 
   bool isFrozenBf16(moe::InputOp input) {
     return !llvm::is_contained(keep, input.getTensor()) &&
-           tensorOf(input.getValue()).getElementType().isBF16();
+           moeTensorType(input.getValue()).getElementType().isBF16();
   }
 
   // A single weight that has an encoding must be an input whose codes products may read.
@@ -90,7 +90,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   }
 
   LogicalResult quantize(const Encoding& codes, moe::InputOp input, size_t columnsFromEnd) {
-    const moe::MoeTensorType type = tensorOf(input.getValue());
+    const moe::MoeTensorType type = moeTensorType(input.getValue());
     llvm::SmallVector<int64_t> shape(type.getShape());
     int64_t& sum = shape[shape.size() - (3 - columnsFromEnd)];
     int64_t& columns = shape[shape.size() - columnsFromEnd];
@@ -102,7 +102,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
     columns = scalesFor(columns, codes.across);
     const mlir::FailureOr<moe::MoeTensorType> ofCodes = typeOfCodes(input, type, codes.element);
     if (failed(ofCodes)) return mlir::failure();
-    const auto sharding = shardingOf(input, shape);
+    const auto sharding = findSharding(input, shape);
     mlir::FailureOr<moe::InputOp> scale = addInput(input, "_scale", input, codes.scale, shape, sharding);
     if (failed(scale)) return mlir::failure();
     moe::InputOp zero;
@@ -136,7 +136,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
   // Codes of 4 bits lie in pairs along the last dimension.
   mlir::FailureOr<moe::MoeTensorType> typeOfCodes(moe::InputOp input, moe::MoeTensorType type,
                                                   DType element) {
-    if (codesPerElement(element) == 1) return withElements(type, elementTypeOf(&getContext(), element));
+    if (codesPerElement(element) == 1) return withElements(type, mlirElementType(&getContext(), element));
     llvm::SmallVector<int64_t> shape(type.getShape());
     if (shape.back() % 2 != 0) {
       input.emitError("'") << input.getTensor() << "' is " << moe::shapeText(type)
@@ -144,7 +144,7 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
       return mlir::failure();
     }
     shape.back() /= 2;
-    return moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), element));
+    return moe::MoeTensorType::get(&getContext(), shape, mlirElementType(&getContext(), element));
   }
 
   // A tensor beside the codes of `input`, after `before`.
@@ -164,13 +164,13 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
       return mlir::failure();
     }
     return builder.create<moe::InputOp>(
-        input.getLoc(), moe::MoeTensorType::get(&getContext(), shape, elementTypeOf(&getContext(), type)),
+        input.getLoc(), moe::MoeTensorType::get(&getContext(), shape, mlirElementType(&getContext(), type)),
         builder.getStringAttr(name), sharding);
   }
 
   // The part of a scale that a rank has: the same part as of the weight, or all of it if the scale has one
   // number along the dimension that ranks share.
-  static moe::ShardingAttr shardingOf(moe::InputOp input, llvm::ArrayRef<int64_t> scale) {
+  static moe::ShardingAttr findSharding(moe::InputOp input, llvm::ArrayRef<int64_t> scale) {
     const auto sharding = input.getSharding();
     if (!sharding) return {};
     const bool rows = *sharding == Sharding::kRows || *sharding == Sharding::kGateUpRows;
@@ -186,10 +186,10 @@ struct Sides {
 };
 
 template <class Op>
-Sides sidesOf(Op product) {
-  const auto numbers = moe::numbersIn(tensorOf(product.getWeight()));
+Sides findSides(Op product) {
+  const auto numbers = moe::numbersIn(moeTensorType(product.getWeight()));
   const auto weight = llvm::ArrayRef<int64_t>(numbers).take_back(2);
-  const auto scale = tensorOf(product.getWeightScale()).getShape().take_back(2);
+  const auto scale = moeTensorType(product.getWeightScale()).getShape().take_back(2);
   const size_t sum = product.getTranspose() ? 1 : 0;
   return {weight[sum], weight[1 - sum], scale[sum], scale[1 - sum]};
 }
@@ -197,12 +197,12 @@ Sides sidesOf(Op product) {
 // Whether sums of products of codes are multiplied by the scale of the weight after they are complete.
 template <class Op>
 bool hasExactSums(Op product) {
-  const Sides sides = sidesOf(product);
+  const Sides sides = findSides(product);
   if (sides.scaleAcross != sides.weightAcross ||
-      !tensorOf(product.getWeight()).getElementType().isInteger() ||
-      !tensorOf(product.getWeightScale()).getElementType().isF32())
+      !moeTensorType(product.getWeight()).getElementType().isInteger() ||
+      !moeTensorType(product.getWeightScale()).getElementType().isF32())
     return false;
-  if (moe::codesIn(tensorOf(product.getWeight()).getElementType()) == 1) return sides.scaleAlong == 1;
+  if (moe::codesIn(moeTensorType(product.getWeight()).getElementType()) == 1) return sides.scaleAlong == 1;
   return isGroup(sides.weightAlong / sides.scaleAlong, sides.weightAlong);
 }
 
@@ -242,11 +242,12 @@ class RowsQuantizer {
   // one.
   template <class Op>
   static LogicalResult checkGradient(Op product) {
-    const Sides sides = sidesOf(product);
+    const Sides sides = findSides(product);
     const auto error = [&](llvm::StringRef operand, Value value) {
       return moe::nodeError(product) << " has a gradient as rows, which would become codes, and " << operand
-                                     << " '" << moe::nameOf(value) << "' " << moe::shapeText(value.getType())
-                                     << " of weight '" << moe::nameOf(product.getWeight()) << "' "
+                                     << " '" << moe::valueName(value) << "' "
+                                     << moe::shapeText(value.getType()) << " of weight '"
+                                     << moe::valueName(product.getWeight()) << "' "
                                      << moe::shapeText(product.getWeight().getType());
     };
     if (product.getWeightZero())
@@ -260,16 +261,16 @@ class RowsQuantizer {
   // `columnScale` may be null.
   template <class Op>
   void multiplyCodes(Op product, Value columnScale) {
-    const auto [codes, scale] = codesOf(product.getRows(), columnScale);
+    const auto [codes, scale] = quantizeRows(product.getRows(), columnScale);
     product.getRowsMutable().assign(codes);
     product.getRowScaleMutable().assign(scale);
   }
 
   // Rows that several products read are quantised once, for each scale of their columns.
-  std::pair<Value, Value> codesOf(Value rows, Value columnScale) {
+  std::pair<Value, Value> quantizeRows(Value rows, Value columnScale) {
     if (const auto found = codes_.find({rows, columnScale}); found != codes_.end()) return found->second;
-    const std::string name = moe::nameOf(rows);
-    const moe::MoeTensorType type = tensorOf(rows);
+    const std::string name = moe::valueName(rows);
+    const moe::MoeTensorType type = moeTensorType(rows);
     builder_.setInsertionPointAfterValue(rows);
     if (columnScale && rows.getDefiningOp()->isBeforeInBlock(columnScale.getDefiningOp()))
       builder_.setInsertionPointAfterValue(columnScale);
@@ -289,7 +290,7 @@ class RowsQuantizer {
     auto dispatch = ofRows.getValue().getDefiningOp<moe::DispatchOp>();
     if (!dispatch || dispatch.getWeights() || !dispatch.getRows().hasOneUse() || ofRows.getColumnScale())
       return;
-    const auto [codes, scale] = codesOf(dispatch.getTokens(), Value());
+    const auto [codes, scale] = quantizeRows(dispatch.getTokens(), Value());
     builder_.setInsertionPoint(dispatch);
     auto sent = builder_.create<moe::DispatchCodesOp>(
         dispatch.getLoc(), ofRows.getCodes().getType(), ofRows.getScale().getType(), codes, scale,

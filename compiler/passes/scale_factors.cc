@@ -14,7 +14,7 @@ namespace {
 using mlir::LogicalResult;
 using mlir::Value;
 
-bool isScaled(std::optional<Rounding> rounding) { return rounding && infoOf(*rounding).isScaled; }
+bool isScaled(std::optional<Rounding> rounding) { return rounding && findInfo(*rounding).isScaled; }
 
 // It scales the factors of one entry.
 class EntryScaler {
@@ -32,18 +32,18 @@ class EntryScaler {
 
   LogicalResult run() {
     for (auto product : llvm::to_vector(entry_.getOps<moe::GmmOp>())) {
-      const int64_t experts = expertsOf(product.getWeight());
+      const int64_t experts = countExperts(product.getWeight());
       if (isScaled(product.getRoundA()))
-        product.getRowAmaxMutable().assign(amaxOf(product.getRows(), experts));
+        product.getRowAmaxMutable().assign(findAmax(product.getRows(), experts));
       if (!isScaled(product.getRoundB())) continue;
       const mlir::FailureOr<Value> amax = amaxOfWeight(product, experts);
       if (failed(amax)) return mlir::failure();
       product.getWeightAmaxMutable().assign(*amax);
     }
     for (auto grad : llvm::to_vector(entry_.getOps<moe::GmmWeightGradOp>())) {
-      const int64_t experts = expertsOf(grad.getGrad());
-      if (isScaled(grad.getRoundA())) grad.getAAmaxMutable().assign(amaxOf(grad.getA(), experts));
-      if (isScaled(grad.getRoundB())) grad.getBAmaxMutable().assign(amaxOf(grad.getB(), experts));
+      const int64_t experts = countExperts(grad.getGrad());
+      if (isScaled(grad.getRoundA())) grad.getAAmaxMutable().assign(findAmax(grad.getA(), experts));
+      if (isScaled(grad.getRoundB())) grad.getBAmaxMutable().assign(findAmax(grad.getB(), experts));
     }
     return mlir::success();
   }
@@ -52,12 +52,12 @@ class EntryScaler {
   static constexpr int64_t kOfTokens = 0;
 
   // The dimension of experts of a weight or its gradient; kOfTokens if it has none.
-  static int64_t expertsOf(Value weight) {
+  static int64_t countExperts(Value weight) {
     const llvm::ArrayRef<int64_t> shape = llvm::cast<moe::MoeTensorType>(weight.getType()).getShape();
     return shape.size() == 3 ? shape[0] : kOfTokens;
   }
 
-  moe::MoeTensorType typeOf(int64_t experts) {
+  moe::MoeTensorType amaxType(int64_t experts) {
     const int64_t shape[] = {experts, 1};
     return moe::MoeTensorType::get(builder_.getContext(),
                                    llvm::ArrayRef(shape).drop_front(experts == kOfTokens ? 1 : 0),
@@ -67,10 +67,10 @@ class EntryScaler {
   // The amax by which rows are rounded: measured in this step, or given by the caller. This step's amax is an
   // output for the caller; if an earlier entry kept the rows, or reads them too, it is an output of that
   // entry.
-  Value amaxOf(Value rows, int64_t experts) {
+  Value findAmax(Value rows, int64_t experts) {
     Value& known = amaxes_[rows];
     if (known) return known;
-    const std::string name = moe::nameOf(rows);
+    const std::string name = moe::valueName(rows);
     auto input = rows.getDefiningOp<moe::InputOp>();
     const bool isKnown =
         rows.getDefiningOp<moe::SavedOp>() || (input && measuredInputs_.contains(input.getTensor()));
@@ -78,7 +78,7 @@ class EntryScaler {
     const Value found = isOutput || !delayed_ ? measured(rows, name, experts) : Value();
     if (delayed_) {
       builder_.setInsertionPointToStart(&entry_.getBody().front());
-      known = builder_.create<moe::InputOp>(rows.getLoc(), typeOf(experts),
+      known = builder_.create<moe::InputOp>(rows.getLoc(), amaxType(experts),
                                             builder_.getStringAttr(name + "_amax_used"), moe::ShardingAttr());
     } else {
       known = found;
@@ -94,7 +94,7 @@ class EntryScaler {
     builder_.setInsertionPointAfterValue(rows);
     const std::string tensor = names_.tensor(name + "_amax");
     return builder_.create<moe::AmaxOp>(
-        rows.getLoc(), typeOf(experts), rows, builder_.getStringAttr(names_.node(name + "_amax")),
+        rows.getLoc(), amaxType(experts), rows, builder_.getStringAttr(names_.node(name + "_amax")),
         builder_.getStrArrayAttr({llvm::StringRef(tensor)}), moe::SplitAttr());
   }
 
@@ -105,12 +105,12 @@ class EntryScaler {
     if (known) return known;
     auto input = weight.getDefiningOp<moe::InputOp>();
     if (!input) {
-      moe::nodeError(product) << " rounds the weight '" << moe::nameOf(weight)
+      moe::nodeError(product) << " rounds the weight '" << moe::valueName(weight)
                               << "' by its amax, but it is no input of the entry";
       return mlir::failure();
     }
     builder_.setInsertionPointAfter(input);
-    return known = builder_.create<moe::InputOp>(input.getLoc(), typeOf(experts),
+    return known = builder_.create<moe::InputOp>(input.getLoc(), amaxType(experts),
                                                  builder_.getStringAttr(input.getTensor() + "_amax"),
                                                  moe::ShardingAttr());
   }

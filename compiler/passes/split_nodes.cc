@@ -28,7 +28,8 @@ class Collector {
     SplitNode split{
         node.getNode().str(), {}, 0, 0, moe::isDispatch(node) || llvm::isa<moe::CombineOp>(*node)};
     for (mlir::Value operand : node->getOperands())
-      if (mlir::Operation* producer = producerOf(operand)) split.producers.push_back(index_.lookup(producer));
+      if (mlir::Operation* producer = findProducer(operand))
+        split.producers.push_back(index_.lookup(producer));
     if (const moe::SplitAttr attr = node.getSplitAttr()) {
       const auto size = static_cast<int32_t>(attr.getSize());
       if (attr.getSpace() == moe::SplitSpace::rows) split.rows = size;
@@ -39,7 +40,7 @@ class Collector {
     out_.ops.push_back(node);
   }
 
-  mlir::Operation* producerOf(mlir::Value value) {
+  mlir::Operation* findProducer(mlir::Value value) {
     mlir::Operation* op = value.getDefiningOp();
     if (auto saved = llvm::dyn_cast_or_null<moe::SavedOp>(op))
       op = saved_.lookup(saved.getTensor()) ? saved_.lookup(saved.getTensor()).getDefiningOp() : nullptr;
@@ -53,22 +54,22 @@ class Collector {
 
 }  // namespace
 
-SplitNodes splitNodesOf(moe::GraphOp graph) { return Collector().run(graph); }
+SplitNodes collectSplitNodes(moe::GraphOp graph) { return Collector().run(graph); }
 
-DeclaredSlots declaredSlotsOf(moe::GraphOp graph) {
+DeclaredSlots findDeclaredSlots(moe::GraphOp graph) {
   DeclaredSlots declared;
-  for (const SplitNode& node : splitNodesOf(graph).nodes) {
+  for (const SplitNode& node : collectSplitNodes(graph).nodes) {
     if (node.rows != 0) declared.rows = declared.rows == 0 ? node.rows : std::min(declared.rows, node.rows);
     if (node.tokens != 0) declared.tokens = node.tokens;
   }
   return declared;
 }
 
-std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
+std::vector<llvm::StringRef> listResplits(const SplitNodes& nodes, size_t i) {
   mlir::Operation* const op = nodes.ops[i];
   if (llvm::isa<moe::CombineOp>(op)) return {};
   // Space and, for rows, the size: two sizes are two ways to cut.
-  const auto cutOf = [](mlir::Operation* node) -> std::pair<moe::SplitSpace, int64_t> {
+  const auto splitKey = [](mlir::Operation* node) -> std::pair<moe::SplitSpace, int64_t> {
     // sums over tokens have no slots, though they take their size from them
     if (moe::isSum(node)) return {moe::SplitSpace::experts, 0};
     if (llvm::isa<moe::CombineOp>(node)) return {moe::SplitSpace::tokens, 0};  // whatever it declares
@@ -81,7 +82,7 @@ std::vector<llvm::StringRef> resplitsOf(const SplitNodes& nodes, size_t i) {
   std::vector<llvm::StringRef> names;
   for (size_t producer : producers) {
     mlir::Operation* const other = nodes.ops[producer];
-    if (other->getParentOp() == op->getParentOp() && cutOf(other) != cutOf(op))
+    if (other->getParentOp() == op->getParentOp() && splitKey(other) != splitKey(op))
       names.push_back(llvm::cast<moe::NodeOp>(other).getNode());
   }
   return names;

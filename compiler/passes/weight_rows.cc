@@ -43,17 +43,17 @@ class RowWeighter {
     return rounds(grad.getRoundA()) || rounds(grad.getRoundB());
   }
 
-  static llvm::SmallVector<mlir::OpOperand*> factorsOf(moe::GmmWeightGradOp grad) {
+  static llvm::SmallVector<mlir::OpOperand*> listFactors(moe::GmmWeightGradOp grad) {
     return {&grad.getAMutable(), &grad.getBMutable()};
   }
 
   bool readActivation(moe::GmmWeightGradOp grad) {
     if (!llvm::all_of(grad->getUsers(), isSink)) return false;  // these can follow it
-    for (mlir::OpOperand* factor : factorsOf(grad))
-      if (auto activation = originOf(factor->get()).getDefiningOp<moe::ActivationOp>())
-        if (moe::ActivationGradOp found = gradientOf(activation, grad)) {
+    for (mlir::OpOperand* factor : listFactors(grad))
+      if (auto activation = findOrigin(factor->get()).getDefiningOp<moe::ActivationOp>())
+        if (moe::ActivationGradOp found = findGradient(activation, grad)) {
           const Value before = factor->get();
-          factor->set(weightedActOf(found, moe::nameOf(activation.getAct())));
+          factor->set(makeWeightedAct(found, moe::valueName(activation.getAct())));
           moveAfter(grad, factor->get().getDefiningOp());
           dropUnread(before);
           return true;
@@ -62,12 +62,12 @@ class RowWeighter {
   }
 
   // The value itself, or what an earlier entry has saved as it.
-  Value originOf(Value value) {
-    while (auto saved = value.getDefiningOp<moe::SavedOp>()) value = saveOf(saved.getTensor()).getValue();
+  Value findOrigin(Value value) {
+    while (auto saved = value.getDefiningOp<moe::SavedOp>()) value = findSave(saved.getTensor()).getValue();
     return value;
   }
 
-  moe::SaveOp saveOf(llvm::StringRef tensor) {
+  moe::SaveOp findSave(llvm::StringRef tensor) {
     moe::SaveOp found;
     graph_.walk([&](moe::SaveOp save) {
       if (save.getTensor() == tensor) found = save;
@@ -76,17 +76,17 @@ class RowWeighter {
   }
 
   // The gradient of the activation in the entry of `grad` that multiplies by the same weights; or null.
-  moe::ActivationGradOp gradientOf(moe::ActivationOp activation, moe::GmmWeightGradOp grad) {
-    const Value gateUp = originOf(activation.getGateUp());
+  moe::ActivationGradOp findGradient(moe::ActivationOp activation, moe::GmmWeightGradOp grad) {
+    const Value gateUp = findOrigin(activation.getGateUp());
     for (auto each : grad->getParentOfType<moe::EntryOp>().getOps<moe::ActivationGradOp>())
       if (each.getRowWeights() == grad.getRowScale() && each.getKind() == activation.getKind() &&
-          each.getLimitAttr() == activation.getLimitAttr() && originOf(each.getGateUp()) == gateUp)
+          each.getLimitAttr() == activation.getLimitAttr() && findOrigin(each.getGateUp()) == gateUp)
         return each;
     return {};
   }
 
   // The weighted activation that `grad` gives, from now on if it did not.
-  Value weightedActOf(moe::ActivationGradOp grad, const std::string& name) {
+  Value makeWeightedAct(moe::ActivationGradOp grad, const std::string& name) {
     if (grad.getGivesAct()) return grad.getWeightedAct();
     builder_.setInsertionPoint(grad);
     llvm::SmallVector<mlir::Type> more(grad.getMore().getTypes());
@@ -122,7 +122,7 @@ class RowWeighter {
     Value& weighted = weighted_[{factor.get(), grad.getRowScale()}];
     if (!weighted) {
       builder_.setInsertionPoint(grad);
-      const std::string name = moe::nameOf(factor.get()) + "_weighted", tensor = names_.tensor(name);
+      const std::string name = moe::valueName(factor.get()) + "_weighted", tensor = names_.tensor(name);
       weighted = builder_.create<moe::ScaleOp>(
           grad.getLoc(), factor.get().getType(), factor.get(), grad.getRowScale(), llvm::APFloat(1.0F),
           builder_.getStringAttr(names_.node(name)), builder_.getStrArrayAttr({llvm::StringRef(tensor)}),
@@ -140,7 +140,7 @@ class RowWeighter {
     if (!saved) return;
     bool isRead = false;
     graph_.walk([&](moe::SavedOp other) { isRead |= other.getTensor() == tensor; });
-    if (!isRead) saveOf(tensor).erase();
+    if (!isRead) findSave(tensor).erase();
   }
 
   moe::GraphOp graph_;

@@ -43,7 +43,7 @@ Explanation explain(const VerifiedProgram& verified, moe::GraphOp graph,
     family.why = reasons.ofFamily(id);
     for (EventId event : program.families[f].waits) family.waits.push_back(reasons.ofWait(id, event));
     for (EventId event : program.families[f].signals) family.signals.push_back(reasons.ofSignal(id, event));
-    family.work = workOf(program, program.families[f]);
+    family.work = countWork(program, program.families[f]);
     explanation.families.push_back(std::move(family));
   }
   explanation.memory = reportMemory(program);

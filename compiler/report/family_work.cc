@@ -26,13 +26,13 @@ int64_t liveSlots(const TaskProgram& program, const Space& space) {
 
 }  // namespace
 
-FamilyWork workOf(const TaskProgram& program, const Family& family) {
+FamilyWork countWork(const TaskProgram& program, const Family& family) {
   FamilyWork work;
   for (BufferId b : family.reads)
-    if (b) work.read += bytesOf(program.at(b));
+    if (b) work.read += sizeFormula(program.at(b));
   for (BufferId b : family.writes)
-    if (b) work.written += bytesOf(program.at(b));
-  const OpInfo& op = infoOf(family.op);
+    if (b) work.written += sizeFormula(program.at(b));
+  const OpInfo& op = findInfo(family.op);
   if (op.domain == Domain::kSends) {
     // Rows are told by pairs here, and by rows where they arrive.
     work.read = {0, 0, 0, work.read.tokens};
@@ -46,9 +46,9 @@ FamilyWork workOf(const TaskProgram& program, const Family& family) {
   } else if (accumulates(family)) {
     work.read += work.written;
   }
-  const Extent extent = op.vector == VectorWork::kWeightedSum         ? Extent::kPairs
-                        : infoOf(program.at(family.space).kind).dense ? Extent::kTokens
-                                                                      : Extent::kRows;
+  const Extent extent = op.vector == VectorWork::kWeightedSum           ? Extent::kPairs
+                        : findInfo(program.at(family.space).kind).dense ? Extent::kTokens
+                                                                        : Extent::kRows;
   work.flops.at(extent) = productFlops(family.op, family.tiling) + vectorFlops(family);
   return work;
 }

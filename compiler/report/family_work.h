@@ -16,7 +16,7 @@ struct FamilyWork {
   Formula flops;
 };
 
-FamilyWork workOf(const TaskProgram& program, const Family& family);
+FamilyWork countWork(const TaskProgram& program, const Family& family);
 
 // The number of tasks of a family in a balanced step: a rank with the most experts and max_tokens tokens
 // receives as many rows as it sends, and all experts get equally many.

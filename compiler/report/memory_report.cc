@@ -11,7 +11,7 @@ MemoryReport reportMemory(const TaskProgram& program) {
   MemoryReport report;
   const Lifetimes lifetimes(program);
   for (const Region& region : program.regions) {
-    report.regions.push_back({bytesOf(region.extent, region.stride), {}});
+    report.regions.push_back({sizeFormula(region.extent, region.stride), {}});
     report.all.planned += report.regions.back().bytes;
   }
   for (uint32_t b = 0; b < program.buffers.size(); ++b) {
@@ -19,7 +19,7 @@ MemoryReport reportMemory(const TaskProgram& program) {
     if (buffer.region) {
       report.regions[buffer.region.value].buffers.push_back(BufferId{b});
     } else {
-      (buffer.role == Role::kInput ? report.inputs : report.outputs) += bytesOf(buffer);
+      (buffer.role == Role::kInput ? report.inputs : report.outputs) += sizeFormula(buffer);
     }
   }
   for (uint32_t e = 0; e < program.entries.size(); ++e) {

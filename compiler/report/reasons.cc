@@ -22,7 +22,7 @@ bool contains(const std::vector<BufferId>& buffers, BufferId buffer) {
 }
 
 std::string whyInSpace(SpaceKind kind) {
-  return fmt::format("space {}: {}", text::word(kind), infoOf(kind).what);
+  return fmt::format("space {}: {}", text::word(kind), findInfo(kind).what);
 }
 
 std::string untilText(const EventArray& event) {
@@ -60,7 +60,7 @@ bool overlap(const Buffer& a, const Buffer& b) {
   return a.offset < b.offset + bytesPerUnit(b) && b.offset < a.offset + bytesPerUnit(a);
 }
 
-std::string placeOf(moe::NodeOp node) { return sourceOf(node->getLoc()); }
+std::string nodeLocation(moe::NodeOp node) { return formatLocation(node->getLoc()); }
 
 bool declares(moe::NodeOp node, SpaceKind cut, int32_t size) {
   const moe::SplitAttr split = node.getSplitAttr();
@@ -68,14 +68,14 @@ bool declares(moe::NodeOp node, SpaceKind cut, int32_t size) {
   return split && split.getSpace() == space && split.getSize() == size;
 }
 
-std::string_view unitOf(SpaceKind cut) { return cut == SpaceKind::kTokens ? "tokens" : "rows"; }
+std::string_view unitName(SpaceKind cut) { return cut == SpaceKind::kTokens ? "tokens" : "rows"; }
 
 }  // namespace
 
 Reasons::Reasons(const TaskProgram& program, moe::GraphOp graph, const std::vector<Decision>& decisions)
     : program_(program), graph_(graph), decisions_(decisions), coverage_(computeCoverage(program)) {}
 
-std::vector<moe::NodeOp> Reasons::nodesOf(const std::string& name) const {
+std::vector<moe::NodeOp> Reasons::listNodes(const std::string& name) const {
   std::vector<moe::NodeOp> nodes;
   for (auto entry : graph_.getOps<moe::EntryOp>())
     if (entry.getSymName() == name) llvm::append_range(nodes, entry.getOps<moe::NodeOp>());
@@ -83,18 +83,18 @@ std::vector<moe::NodeOp> Reasons::nodesOf(const std::string& name) const {
 }
 
 // Found by name; nodes that a pass has joined, by place.
-moe::NodeOp Reasons::nodeOf(const Family& family) const {
-  const std::vector<moe::NodeOp> nodes = nodesOf(program_.at(family.entry).name);
+moe::NodeOp Reasons::findNode(const Family& family) const {
+  const std::vector<moe::NodeOp> nodes = listNodes(program_.at(family.entry).name);
   for (moe::NodeOp node : nodes) {
     const std::string name = node.getNode().str();
     if (family.name == name || family.name == name + ".return" || family.name == name + ".sum") return node;
   }
   for (moe::NodeOp node : nodes)
-    if (family.source == placeOf(node)) return node;
+    if (family.source == nodeLocation(node)) return node;
   return {};
 }
 
-FamilyId Reasons::writerOf(BufferId buffer, EntryId entry) const {
+FamilyId Reasons::findWriter(BufferId buffer, EntryId entry) const {
   FamilyId elsewhere;
   for (uint32_t f = 0; f < program_.families.size(); ++f) {
     if (!contains(program_.families[f].writes, buffer)) continue;
@@ -117,16 +117,16 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
   const Family& family = program_.at(id);
   const int32_t size = program_.at(family.space).slotSize;
   const std::string slots =
-      fmt::format("{} of {} {}", cut == SpaceKind::kGroups ? "groups" : "slots", size, unitOf(cut));
-  if (moe::NodeOp own = nodeOf(family); own && declares(own, cut, size))
-    return fmt::format("{}: declared by node '{}' at {}", slots, own.getNode().str(), placeOf(own));
+      fmt::format("{} of {} {}", cut == SpaceKind::kGroups ? "groups" : "slots", size, unitName(cut));
+  if (moe::NodeOp own = findNode(family); own && declares(own, cut, size))
+    return fmt::format("{}: declared by node '{}' at {}", slots, own.getNode().str(), nodeLocation(own));
   const bool grouped = findSpace(program_, SpaceKind::kGroups) != nullptr;
-  if (grouped && cutOf(program_.at(family.space).kind) != program_.at(family.space).kind)
+  if (grouped && cuttingSpace(program_.at(family.space).kind) != program_.at(family.space).kind)
     return fmt::format("{}: pieces are cut by the smaller of the two sizes of rows", slots);
   for (BufferId b : family.reads) {
     if (!b) continue;
-    const FamilyId writer = writerOf(b, family.entry);
-    if (!writer || writer == id || cutOf(program_.at(program_.at(writer).space).kind) != cut) continue;
+    const FamilyId writer = findWriter(b, family.entry);
+    if (!writer || writer == id || cuttingSpace(program_.at(program_.at(writer).space).kind) != cut) continue;
     if (program_.at(writer).entry == family.entry)
       return fmt::format("{}: those of '{}', which makes '{}'", slots, program_.at(writer).name,
                          program_.at(b).name);
@@ -134,10 +134,10 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
                        program_.at(program_.at(writer).entry).name, program_.at(b).name);
   }
   for (const Entry& entry : program_.entries)
-    for (moe::NodeOp node : nodesOf(entry.name))
+    for (moe::NodeOp node : listNodes(entry.name))
       if (declares(node, cut, size))
         return fmt::format("{}: no producer has any, so those that node '{}' of entry '{}' declares at {}",
-                           slots, node.getNode().str(), entry.name, placeOf(node));
+                           slots, node.getNode().str(), entry.name, nodeLocation(node));
   const std::string from =
       cut == SpaceKind::kTokens ? chosen(kDecidedTokens, "") : chosen(kDecidedRows, "--slot-rows");
   return fmt::format("{}: nothing declares any, {}", slots, from);
@@ -145,7 +145,7 @@ std::string Reasons::slotReason(FamilyId id, SpaceKind cut) const {
 
 std::string Reasons::tileReason(const Family& family) const {
   const Tiling& t = family.tiling;
-  const Cut cut = infoOf(family.op).cut;
+  const Cut cut = findInfo(family.op).cut;
   if (cut == Cut::kWhole) return "one tile: a task takes whole rows";
   const std::string from = chosen(cut == Cut::kRectangles ? kDecidedGradTile : kDecidedColumns, "--tile");
   if (cut == Cut::kRectangles)
@@ -162,7 +162,7 @@ std::string Reasons::fusionReason(const Family& family) const {
   const bool gradient = family.op == OpKind::kGmmActivationGrad;
   std::string text = "fused: a gmm and the activation of its product are one task";
   if (gradient) text = "fused: a gmm and the activation gradient that reads its product are one task";
-  const std::vector<moe::NodeOp> nodes = nodesOf(program_.at(family.entry).name);
+  const std::vector<moe::NodeOp> nodes = listNodes(program_.at(family.entry).name);
   for (moe::NodeOp gmm : nodes)
     for (moe::NodeOp activation : nodes) {
       const std::string first = gmm.getNode().str(), second = activation.getNode().str();
@@ -177,13 +177,13 @@ std::string Reasons::fusionReason(const Family& family) const {
 
 std::vector<std::string> Reasons::ofFamily(FamilyId id) const {
   const Family& family = program_.at(id);
-  const SpaceKind kind = program_.at(family.space).kind, cut = cutOf(kind);
+  const SpaceKind kind = program_.at(family.space).kind, cut = cuttingSpace(kind);
   std::vector<std::string> why = {whyInSpace(kind)};
   if (cut == SpaceKind::kRows || cut == SpaceKind::kGroups || cut == SpaceKind::kTokens)
     why.push_back(slotReason(id, cut));
   why.push_back(tileReason(family));
-  if (infoOf(family.op).core == CoreKind::kUnified) why.push_back(fusionReason(family));
-  moe::NodeOp node = nodeOf(family);
+  if (findInfo(family.op).core == CoreKind::kUnified) why.push_back(fusionReason(family));
+  moe::NodeOp node = findNode(family);
   // a pass that adds a node gives it the location of another one
   const bool isOfNode = node && family.name.starts_with(node.getNode().str());
   const std::string nodeName = isOfNode ? node.getNode().str() : family.name;
@@ -198,7 +198,7 @@ EventExplanation Reasons::ofWait(FamilyId id, EventId event) const {
   EventExplanation explanation{event, untilText(program_.at(event)), {}};
   for (BufferId b : program_.at(id).reads) {
     if (!b) continue;
-    const FamilyId writer = writerOf(b, program_.at(id).entry);
+    const FamilyId writer = findWriter(b, program_.at(id).entry);
     if (!writer || program_.at(writer).entry != program_.at(id).entry) continue;
     for (uint32_t p = 0; p < program_.families.size(); ++p) {
       if (!contains(program_.families[p].signals, event)) continue;
@@ -236,7 +236,7 @@ std::vector<std::string> Reasons::ofSharing(const std::vector<BufferId>& buffers
     for (size_t j = 0; j < i; ++j) {
       BufferId earlier = buffers[j], later = buffers[i];
       if (!overlap(program_.at(earlier), program_.at(later))) continue;
-      FamilyId first = writerOf(earlier, {}), second = writerOf(later, {});
+      FamilyId first = findWriter(earlier, {}), second = findWriter(later, {});
       if (!first || !second) continue;
       if (first > second) std::swap(first, second), std::swap(earlier, later);
       const std::string &a = program_.at(earlier).name, &b = program_.at(later).name;

@@ -23,13 +23,13 @@ class Reasons {
 
  private:
   // Null if no node became the family.
-  moe::NodeOp nodeOf(const Family& family) const;
-  std::vector<moe::NodeOp> nodesOf(const std::string& entry) const;
+  moe::NodeOp findNode(const Family& family) const;
+  std::vector<moe::NodeOp> listNodes(const std::string& entry) const;
   std::string slotReason(FamilyId family, SpaceKind cut) const;
   std::string tileReason(const Family& family) const;
   std::string fusionReason(const Family& family) const;
   std::string chosen(DecidedSize size, std::string_view option) const;
-  FamilyId writerOf(BufferId buffer, EntryId entry) const;
+  FamilyId findWriter(BufferId buffer, EntryId entry) const;
 
   const TaskProgram& program_;
   mutable moe::GraphOp graph_;  // mutable, because its accessors are not const

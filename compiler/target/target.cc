@@ -56,7 +56,7 @@ void readSeparate(Figures& figures, Target& target) {
                    target.communicationCores);
 }
 
-Expected<Target> targetOf(const std::string& path, const Json& root) {
+Expected<Target> makeTarget(const std::string& path, const Json& root) {
   Figures figures(path, root);
   Target target;
   target.name = figures.text("name");
@@ -78,7 +78,7 @@ Expected<Target> targetOf(const std::string& path, const Json& root) {
 Expected<Target> parseTarget(const std::string& path, std::string_view text) {
   const Json root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return Error{fmt::format("{}: error: is not a JSON object", path)};
-  return targetOf(path, root);
+  return makeTarget(path, root);
 }
 
 Expected<Target> readTarget(const std::string& path) {

@@ -12,7 +12,7 @@ namespace {
 
 template <class V, bool kGated, class Function>
 void activationBy(const ActivationArgs& args, const Function function) {
-  const int32_t upColumn = upColumnOf(args.kind, args.upColumn, args.inter);
+  const int32_t upColumn = findUpColumn(args.kind, args.upColumn, args.inter);
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
     const BFloat16* const up = gate + upColumn;

@@ -14,8 +14,8 @@ namespace {
 template <class V, bool kGated, class Function>
 void activationGradBy(const ActivationGradArgs& args, const Function function) {
   using F = typename V::F;
-  const int32_t upColumn = upColumnOf(args.kind, args.upColumn, args.inter);
-  const int32_t upGradColumn = upColumnOf(args.kind, args.upGradColumn, args.inter);
+  const int32_t upColumn = findUpColumn(args.kind, args.upColumn, args.inter);
+  const int32_t upGradColumn = findUpColumn(args.kind, args.upGradColumn, args.inter);
   auto* const allWeighted = static_cast<BFloat16*>(args.weightedAct.data);
   for (int32_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;

@@ -5,10 +5,10 @@
 namespace sluice::ops {
 
 void activationGradReference(const ActivationGradArgs& args, double* gateUpGrad, double* rowWeightGrad) {
-  const ActivationInfo& info = infoOf(args.kind);
+  const ActivationInfo& info = findInfo(args.kind);
   for (int64_t r = 0; r < args.rows; ++r) {
     const BFloat16* const gate = args.gateUp + r * args.ldGateUp;
-    const BFloat16* const up = gate + upColumnOf(args.kind, args.upColumn, args.inter);
+    const BFloat16* const up = gate + findUpColumn(args.kind, args.upColumn, args.inter);
     const double weight = args.rowWeight == nullptr ? 1.0 : double{args.rowWeight[r]};
     double* const grad = gateUpGrad + r * info.inputs * args.inter;
     rowWeightGrad[r] = 0;

@@ -33,12 +33,12 @@ struct Time {
 };
 
 // Over repetitions that together take about 0.3 s, at least five, after one warm-up.
-Time timeOf(const std::function<void()>& work) {
+Time measureTime(const std::function<void()>& work) {
   work();
   std::vector<double> times;
   for (double total = 0; times.size() < 5 || total < 0.3; total += times.back())
     times.push_back(threadSeconds(work));
-  return {*std::min_element(times.begin(), times.end()), medianOf(times)};
+  return {*std::min_element(times.begin(), times.end()), computeMedian(times)};
 }
 
 std::vector<BFloat16> randomMatrix(int64_t rows, int64_t cols) {
@@ -56,8 +56,8 @@ Memory probeMemory() {
   constexpr int kBytes = 128 << 20;
   std::vector<CacheLine> memory = probedMemory(kBytes);
   volatile uint64_t words;  // uses what was read
-  return {kBytes / timeOf([&] { words = readMemory(memory); }).median,
-          kBytes / timeOf([&] { streamMemory(memory, 0x3f8ccccd3f8ccccd); }).median};
+  return {kBytes / measureTime([&] { words = readMemory(memory); }).median,
+          kBytes / measureTime([&] { streamMemory(memory, 0x3f8ccccd3f8ccccd); }).median};
 }
 
 // The number of experts whose matrices of `bytes` bytes are together larger than any cache.
@@ -110,7 +110,7 @@ class Bench {
     std::vector<BFloat16> c(static_cast<size_t>(s_.rows) * n);
     const Operand rows(a.data(), k);
     const Result product(c.data(), n);
-    const Time time = timeOf([&] {
+    const Time time = measureTime([&] {
       for (int64_t expert = 0; expert < experts; ++expert)
         for (int32_t t = 0; t < tileCount(n, s_.columns); ++t) {
           const TileRange columns = tileRange(n, s_.columns, t);
@@ -134,7 +134,7 @@ class Bench {
     const int32_t tiles = tileCount(n, s_.columns);
     const size_t ofTile = kernels_.packedWeightBytes(s_.columns, k, types);
     std::vector<CacheLine> panels(packed ? ofTile * experts * tiles / sizeof(CacheLine) + 1 : 0);
-    const auto panelOf = [&](int64_t expert, int32_t tile) {
+    const auto locatePanel = [&](int64_t expert, int32_t tile) {
       return reinterpret_cast<std::byte*>(panels.data()) + (expert * tiles + tile) * ofTile;
     };
     const auto forTiles = [&](const auto& body) {
@@ -142,14 +142,14 @@ class Bench {
         for (int32_t t = 0; t < tiles; ++t) {
           const TileRange columns = tileRange(n, s_.columns, t);
           body(Operand(b.data(), k, types.b).from(expert * n + columns.begin, 0), columns,
-               panelOf(expert, t));
+               locatePanel(expert, t));
         }
     };
     if (packed)
       forTiles([&](const Operand& part, TileRange columns, std::byte* panel) {
         kernels_.packWeight({part, columns.length(), k, true, panel, types.a});
       });
-    const Time time = timeOf([&] {
+    const Time time = measureTime([&] {
       forTiles([&](const Operand& part, TileRange columns, std::byte* panel) {
         kernels_.gmm({.a = {a.data(), k, types.a},
                       .b = part,
@@ -176,7 +176,7 @@ class Bench {
     std::vector<float> scale(static_cast<size_t>(s_.rows));
     const std::vector<float> columnScale(static_cast<size_t>(n), 0.01F);
     for (const float* columns : {static_cast<const float*>(nullptr), columnScale.data()}) {
-      const Time time = timeOf(
+      const Time time = measureTime(
           [&] { kernels_.quantize({a.data(), n, codes.data(), n, scale.data(), s_.rows, n, columns}); });
       print(columns == nullptr ? "quantize" : "quantize, columns scaled", 0, 3.0 * s_.rows * n, 0, time);
     }
@@ -194,7 +194,7 @@ class Bench {
                     scratch_.data()});
     };
     const double operations = 4.0 * s_.rows * n * k;
-    Time time = timeOf([&] {
+    Time time = measureTime([&] {
       for (int32_t t = 0; t < tileCount(2 * n, s_.columns); ++t) {
         const TileRange columns = tileRange(2 * n, s_.columns, t);
         product(0, s_.rows, columns, {gateUp.data() + columns.begin, 2 * n});
@@ -202,7 +202,7 @@ class Bench {
       kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n});
     });
     print("gmm up, then swiglu", operations, 0, 0, time);
-    time = timeOf([&] {
+    time = measureTime([&] {
       for (int32_t t = 0; t < tileCount(n, s_.columns); ++t)
         for (int32_t row = 0; row < s_.rows; row += rowsAtOnce) {
           const TileRange gate = tileRange(n, s_.columns, t);
@@ -225,7 +225,7 @@ class Bench {
     auto* const c = reinterpret_cast<float*>(memory.data());
     const Operand rows(a.data(), m), others(b.data(), n);
     for (const bool accumulate : {false, true}) {
-      const Time time = timeOf([&] {
+      const Time time = measureTime([&] {
         for (int64_t expert = 0; expert < experts; ++expert)
           for (int32_t i = 0; i < m; i += s_.columns)
             for (int32_t j = 0; j < n; j += s_.columns)
@@ -249,20 +249,20 @@ class Bench {
     std::vector<int32_t> index(s_.rows);
     for (int32_t i = 0; i < s_.rows; ++i) index[i] = static_cast<int32_t>(int64_t{i} * 7 % s_.rows);
     const double elements = 1.0 * s_.rows * n;
-    Time time = timeOf([&] { kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n}); });
+    Time time = measureTime([&] { kernels_.activation({gateUp.data(), 2 * n, act.data(), n, s_.rows, n}); });
     print("swiglu", 0, elements * 6, 0, time);
-    time = timeOf([&] {
+    time = measureTime([&] {
       kernels_.activationGrad({act.data(), n, gateUp.data(), 2 * n, weight.data(), grad.data(), 2 * n,
                                rowGrad.data(), s_.rows, n});
     });
     print("swiglu_grad", 0, elements * 10, 0, time);
-    time = timeOf([&] {
+    time = measureTime([&] {
       kernels_.gatherRows({reinterpret_cast<const std::byte*>(rows.data()), h * 2, index.data(), 1,
                            reinterpret_cast<std::byte*>(y.data()), h * 2, h * 2, s_.rows});
     });
     print("gather rows", 0, 4.0 * s_.rows * h, 0, time);
     if (s_.rows < k) return;
-    time = timeOf([&] {
+    time = measureTime([&] {
       kernels_.weightedSum({rows.data(), h, index.data(), weight.data(), y.data(), h, tokens, k, h});
     });
     print("weighted sum of 8 rows", 0, 2.0 * tokens * h * (k + 1), 0, time);
@@ -308,7 +308,7 @@ int runBench(int argc, char** argv) {
     isas = {(*chosen)->isa};
   }
   for (Isa isa : isas) {
-    const double peak = peakOf(isa, runPeak), codesPeak = peakOf(isa, runCodesPeak);
+    const double peak = findPeak(isa, runPeak), codesPeak = findPeak(isa, runCodesPeak);
     fmt::print("{:<9} register peak {:.3f} TFLOP/s, of codes {:.3f}\n", isaName(isa), peak / 1e12,
                codesPeak / 1e12);
     Bench(**kernelsFor(isa), sizes, peak, codesPeak, memory).run();

@@ -75,15 +75,15 @@ class Products {
   double operations() const { return 2.0 * experts_ * o_.rows * weight(); }
 
   // The bits of the result, of a run that nobody times.
-  uint64_t bitsOf(const ProductKernels& products) {
+  uint64_t hashResult(const ProductKernels& products) {
     std::memset(result_, 0, resultBytes_);
-    secondsOf(products);
-    return hashOf(std::span<const std::byte>(result_, resultBytes_));
+    measureSeconds(products);
+    return hashContent(std::span<const std::byte>(result_, resultBytes_));
   }
 
-  double secondsOf(const ProductKernels& products) {
+  double measureSeconds(const ProductKernels& products) {
     if (o_.layout == "packed") packOnce(products);
-    return slowestOf([&](size_t thread, size_t expert) {
+    return measureSlowest([&](size_t thread, size_t expert) {
       for (int32_t t = 0; t < tasks(); ++t)
         readsWeights() ? multiplyRows(products, thread, expert, t)
                        : multiplyGradient(products, thread, expert, t);
@@ -93,7 +93,7 @@ class Products {
   // Measures only reading each weight, which every product does at least.
   double secondsOfReading() {
     const size_t lines = weight() * sizeof *b_ / sizeof(CacheLine);
-    return slowestOf([&](size_t, size_t expert) {
+    return measureSlowest([&](size_t, size_t expert) {
       readMemory({reinterpret_cast<const CacheLine*>(b_) + expert * lines, lines});
     });
   }
@@ -104,7 +104,7 @@ class Products {
   size_t panelBytes(const ProductKernels& products) const {
     return products.find(kBf16Product)->packedBytes(o_.task, o_.sum, {});
   }
-  std::byte* panelOf(const ProductKernels& products, size_t expert, int32_t task) {
+  std::byte* locatePanel(const ProductKernels& products, size_t expert, int32_t task) {
     return packed_.at(&products) + (expert * tasks() + task) * panelBytes(products);
   }
 
@@ -114,11 +114,11 @@ class Products {
     packed = zeros<std::byte>(memory_, experts_ * tasks() * panelBytes(products));
     for (size_t e = 0; e < experts_; ++e)
       for (int32_t t = 0; t < tasks(); ++t)
-        products.packWeight({Operand(b_ + e * weight(), o_.columns).from(0, t * o_.task), columnsOf(t),
-                             o_.sum, false, panelOf(products, e, t)});
+        products.packWeight({Operand(b_ + e * weight(), o_.columns).from(0, t * o_.task), countColumns(t),
+                             o_.sum, false, locatePanel(products, e, t)});
   }
 
-  int32_t columnsOf(int32_t task) const { return std::min(o_.task, o_.columns - task * o_.task); }
+  int32_t countColumns(int32_t task) const { return std::min(o_.task, o_.columns - task * o_.task); }
 
   void* scratchFor(size_t thread, size_t bytes) {
     std::vector<CacheLine>& scratch = scratch_[thread];
@@ -128,7 +128,7 @@ class Products {
   }
 
   // The work for all experts, which take turns among the threads: the processor time of the slowest thread.
-  double slowestOf(const std::function<void(size_t thread, size_t expert)>& work) {
+  double measureSlowest(const std::function<void(size_t thread, size_t expert)>& work) {
     const size_t threads = scratch_.size();
     std::vector<double> seconds(threads);
     const Status ran = runTogether(o_.threads, "products", [&](int thread) {
@@ -154,11 +154,11 @@ class Products {
                   .c = Result(reinterpret_cast<BFloat16*>(result_) + e * o_.rows * o_.columns, o_.columns)
                            .from(0, first),
                   .rows = o_.rows,
-                  .n = columnsOf(t),
+                  .n = countColumns(t),
                   .k = o_.sum,
                   .transposeB = transposed,
                   .scratch = scratchFor(thread, products.gmmScratchBytes(o_.columns, o_.sum)),
-                  .packedB = o_.layout == "packed" ? panelOf(products, e, t) : nullptr});
+                  .packedB = o_.layout == "packed" ? locatePanel(products, e, t) : nullptr});
   }
 
   // All rows of a gradient, `task` columns of it.
@@ -170,7 +170,7 @@ class Products {
          .c = Result(reinterpret_cast<float*>(result_) + e * weight(), o_.columns).from(0, t * o_.task),
          .rows = o_.rows,
          .m = o_.sum,
-         .n = columnsOf(t),
+         .n = countColumns(t),
          .scratch = scratchFor(thread, products.weightGradScratchBytes(o_.sum, o_.columns))});
   }
 
@@ -207,21 +207,21 @@ int compare(const Options& options) {
     all.push_back({path.substr(path.rfind('/') + 1), products});
   }
   Products products(options);
-  for (Candidate& each : all) each.bits = products.bitsOf(*each.products);
+  for (Candidate& each : all) each.bits = products.hashResult(*each.products);
   std::vector<double> reading;
   for (int32_t i = 0; i < options.repeat; ++i) {
     if (products.readsWeights()) reading.push_back(products.secondsOfReading());
-    for (Candidate& each : all) each.times.push_back(products.secondsOf(*each.products));
+    for (Candidate& each : all) each.times.push_back(products.measureSeconds(*each.products));
   }
-  const double peak = options.threads * peakOf(isa, runPeak);
+  const double peak = options.threads * findPeak(isa, runPeak);
   bool same = true;
   for (const Candidate& each : all) {
     same &= each.bits == all.front().bits;
     fmt::print("{:<24} best {:8.3f} ms, median {:8.3f}  {:5.1f}% of peak  ", each.name, each.best() * 1e3,
-               medianOf(each.times) * 1e3, 100 * products.operations() / each.best() / peak);
+               computeMedian(each.times) * 1e3, 100 * products.operations() / each.best() / peak);
     if (products.readsWeights())
       fmt::print("{:5.1f}% (median {:5.1f}%) of reading  ", 100 * std::ranges::min(reading) / each.best(),
-                 100 * medianOf(reading) / medianOf(each.times));
+                 100 * computeMedian(reading) / computeMedian(each.times));
     fmt::print("{:.3f} times as fast{}\n", all.front().best() / each.best(),
                each.bits == all.front().bits ? "" : "  OTHER BITS");
   }

@@ -21,7 +21,7 @@ inline double threadSeconds(const std::function<void()>& work) {
 }
 
 // The operations per second of one of the loops of peak.h, the best of several runs.
-inline double peakOf(Isa isa, double (*run)(Isa isa, int64_t loops)) {
+inline double findPeak(Isa isa, double (*run)(Isa isa, int64_t loops)) {
   double best = 0;
   for (int i = 0; i < 10; ++i) {
     double operations = 0;

@@ -4,7 +4,7 @@ namespace sluice::ops {
 
 template <class T>
 void weightedSumReference(const WeightedSumOf<T>& args, double* result) {
-  const auto at = [](const T* from, int64_t index) { return elementAt(dtypeOf(from), from, index); };
+  const auto at = [](const T* from, int64_t index) { return elementAt(findDType(from), from, index); };
   for (int64_t t = 0; t < args.tokens; ++t)
     for (int64_t i = 0; i < args.n; ++i) {
       double sum = 0;

@@ -20,8 +20,8 @@ struct VectorPoint {
 
 // x * s(z), its slope s * (1 + x * (1 - s) * zSlope).
 template <class V>
-SLUICE_DEVICE VectorPoint<V> gatedSigmoidOf(typename V::F x, typename V::F z, typename V::F xSlope,
-                                            typename V::F up) {
+SLUICE_DEVICE VectorPoint<V> gateSigmoid(typename V::F x, typename V::F z, typename V::F xSlope,
+                                         typename V::F up) {
   const auto one = V::set(1.0f);
   const auto s = V::div(one, V::add(one, V::exp(V::sub(V::set(0.0f), z))));
   return {V::mul(x, s), V::mul(s, V::mulAdd(xSlope, V::sub(one, s), one)), up};
@@ -31,7 +31,7 @@ template <class V>
 struct Swiglu {
   using F = typename V::F;
   SLUICE_DEVICE explicit Swiglu(float) {}
-  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const { return gatedSigmoidOf<V>(gate, gate, gate, up); }
+  SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const { return gateSigmoid<V>(gate, gate, gate, up); }
   SLUICE_DEVICE F passUp(F, F grad) const { return grad; }
 };
 
@@ -43,7 +43,7 @@ struct SwigluClamp {
   SLUICE_DEVICE explicit SwigluClamp(float bound) : limit(V::set(bound)), low(V::set(-bound)) {}
   SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F cut = cutGate(gate);
-    VectorPoint<V> point = gatedSigmoidOf<V>(cut, cut, cut, cutUp(up));
+    VectorPoint<V> point = gateSigmoid<V>(cut, cut, cut, cutUp(up));
     point.fSlope = cutSlope(gate, point.fSlope);
     return point;
   }
@@ -63,7 +63,7 @@ struct SwigluOai : SwigluClamp<V> {
   using SwigluClamp<V>::SwigluClamp;
   SLUICE_DEVICE VectorPoint<V> at(F gate, F up) const {
     const F cut = this->cutGate(gate), scaled = V::mul(V::set(1.702f), cut);
-    VectorPoint<V> point = gatedSigmoidOf<V>(cut, scaled, scaled, V::add(this->cutUp(up), V::set(1.0f)));
+    VectorPoint<V> point = gateSigmoid<V>(cut, scaled, scaled, V::add(this->cutUp(up), V::set(1.0f)));
     point.fSlope = this->cutSlope(gate, point.fSlope);
     return point;
   }
@@ -81,7 +81,7 @@ struct Geglu {
     const F square = V::mul(x, x);
     const F z = V::mul(V::mul(factor, x), V::mulAdd(square, V::set(0.044715f), V::set(1.0f)));
     const F zSlope = V::mul(factor, V::mulAdd(square, V::set(3 * 0.044715f), V::set(1.0f)));
-    return gatedSigmoidOf<V>(gate, z, V::mul(x, zSlope), up);
+    return gateSigmoid<V>(gate, z, V::mul(x, zSlope), up);
   }
   SLUICE_DEVICE F passUp(F, F grad) const { return grad; }
 };
@@ -110,7 +110,7 @@ struct SquaredReglu {
 };
 
 template <ActivationKind K>
-using HasGate = std::bool_constant<infoOf(K).isGated()>;
+using HasGate = std::bool_constant<findInfo(K).isGated()>;
 
 // Calls `body` with the function for `kind`, and whether it has a gate. Without one, up is 1.
 template <class V, class Body>

@@ -81,9 +81,10 @@ class TileUnit {
       for (int n = 0; n < 16; ++n)
         for (int k = 0; k < 16; ++k)
           for (int byte = 0; byte < 4; ++byte)
-            sum[m][n] += static_cast<uint32_t>(codeOf(left[m][k], byte) * codeOf(right[k][n], byte));
+            sum[m][n] +=
+                static_cast<uint32_t>(extractCode(left[m][k], byte) * extractCode(right[k][n], byte));
   }
-  static int32_t codeOf(uint32_t word, int byte) { return static_cast<int8_t>(word >> 8 * byte); }
+  static int32_t extractCode(uint32_t word, int byte) { return static_cast<int8_t>(word >> 8 * byte); }
 
   static float widen(uint32_t pair, int half) {
     return __builtin_bit_cast(float, half == 0 ? pair << 16 : pair & 0xffff0000u);

@@ -42,7 +42,7 @@ class SquareAvx2 {
   void addSome(const BFloat16* a, int32_t k, float* tile) const {
     __m256 sum = _mm256_loadu_ps(tile);
     for (int32_t r = 0; r < k; ++r) {
-      const __m256i row = pairOf(a + r / 2 * 2), pairs = pairs_[r / 2];
+      const __m256i row = readPair(a + r / 2 * 2), pairs = pairs_[r / 2];
       sum = r % 2 == 0 ? _mm256_fmadd_ps(lowerOfPairs(row), lowerOfPairs(pairs), sum)
                        : _mm256_fmadd_ps(upperOfPairs(row), upperOfPairs(pairs), sum);
     }
@@ -57,7 +57,7 @@ class SquareAvx2 {
     unroll<8>([&](auto p) SLUICE_UNROLLED {
       const __m256 even = lowerOfPairs(pairs_[p.value]), odd = upperOfPairs(pairs_[p.value]);
       unroll<kRows>([&](auto i) SLUICE_UNROLLED {
-        const __m256i row = pairOf(a + i.value * lda + 2 * p.value);
+        const __m256i row = readPair(a + i.value * lda + 2 * p.value);
         sum[i.value] = _mm256_fmadd_ps(lowerOfPairs(row), even, sum[i.value]);
         sum[i.value] = _mm256_fmadd_ps(upperOfPairs(row), odd, sum[i.value]);
       });
@@ -65,7 +65,7 @@ class SquareAvx2 {
     unroll<kRows>([&](auto i) SLUICE_UNROLLED { _mm256_storeu_ps(tile + i.value * stride, sum[i.value]); });
   }
 
-  static __m256i pairOf(const BFloat16* row) {
+  static __m256i readPair(const BFloat16* row) {
     int32_t pair;
     __builtin_memcpy(&pair, row, 4);
     return _mm256_set1_epi32(pair);

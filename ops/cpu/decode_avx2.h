@@ -37,7 +37,7 @@ SLUICE_UNROLLED inline __m256i roundedBitsOrNan(__m256 x) {
 }
 
 // 16 words of 16 bits, of 8 and 8 of 32 bits.
-SLUICE_UNROLLED inline __m256i wordsOf(__m256i first, __m256i second) {
+SLUICE_UNROLLED inline __m256i packWords(__m256i first, __m256i second) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
 }
 

@@ -53,7 +53,7 @@ struct GmmSource {
   }
   static constexpr int32_t kRowsAtOnce = 2 * Unit::kMr;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
-    return linesOf(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), args.rowsA);
+    return makeLines(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), args.rowsA);
   }
   static constexpr bool fetchesC() { return true; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
@@ -66,8 +66,8 @@ struct GmmSource {
   int32_t length() const { return args.k; }
   Lines linesB(int32_t col, int32_t k0) const {
     const int32_t cols = smaller(Unit::kNr, args.n - col), length = smaller(Unit::kKPart, args.k - k0);
-    if (const Panel* const ready = readyB(col, k0)) return linesOf(ready, 0, 1, Unit::kNr * length);
-    if (args.transposeB) return linesOf(sourceB(col, k0), args.b.ld, cols, length);
+    if (const Panel* const ready = readyB(col, k0)) return makeLines(ready, 0, 1, Unit::kNr * length);
+    if (args.transposeB) return makeLines(sourceB(col, k0), args.b.ld, cols, length);
     return linesOfColumns(sourceB(col, k0), args.b.ld, length, col, cols);
   }
   const B* sourceB(int32_t col, int32_t k0) const {

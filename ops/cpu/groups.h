@@ -188,7 +188,7 @@ struct GroupsSource {
   Lines linesB(int32_t col, int32_t k0) const {
     if (!multipliesPacked()) return {};  // packB() fetches
     const int32_t k = smaller(Unit::kKPart, args.k - k0);
-    return linesOf(packed(col, k0), 0, 1, static_cast<int32_t>(packed(col, k0 + k) - packed(col, k0)));
+    return makeLines(packed(col, k0), 0, 1, static_cast<int32_t>(packed(col, k0 + k) - packed(col, k0)));
   }
   static constexpr bool fetchesC() { return true; }
   Lines linesC(int32_t row, int32_t rows, int32_t col, int32_t cols) const {
@@ -196,7 +196,7 @@ struct GroupsSource {
   }
   static constexpr int32_t kRowsAtOnce = 2 * Unit::kMr;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
-    return linesOf(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), {});
+    return makeLines(a + k0, args.a.ld, row, rows, smaller(Unit::kKPart, args.k - k0), {});
   }
   void packA(int32_t row, int32_t rows, int32_t k0, int32_t k, Element* dst) const {
     for (int32_t at = 0; at < k; at += stretches.length) {
@@ -217,7 +217,7 @@ struct GroupsSource {
 
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const Nibbles*) const {
     if (args.packedB != nullptr) return expandPanel(col, k0, k, dst);
-    panelOf(col, cols, k0, k, dst);
+    packPanel(col, cols, k0, k, dst);
     copyScales(col, cols, k0, k, reinterpret_cast<float*>(dst + Unit::kPanelElements));
   }
 
@@ -229,10 +229,10 @@ struct GroupsSource {
                c + (row + i) * args.c.ld + col);
   }
 
-  // Both parts of the panel in the form that lasts, of codes that were made by panelOf().
+  // Both parts of the panel in the form that lasts, of codes that were made by packPanel().
   void keepPanel(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* panel, std::byte* packed) const {
     __builtin_memset(panel, 0, static_cast<size_t>(Unit::kPanelBytes));
-    panelOf(col, cols, k0, k, panel);
+    packPanel(col, cols, k0, k, panel);
     for (int32_t at = 0; at < k; at += stretches.length, panel += Unit::padded(stretches.length) * kNr) {
       const int64_t elements = roundUp(smaller(stretches.length, k - at), 32) * kNr;
       for (int64_t i = 0; i < elements; i += 2 * kRun)
@@ -258,7 +258,7 @@ struct GroupsSource {
   static_assert(32 * kNr % (2 * kRun) == 0);
   static constexpr int32_t kAhead = 4096;  // bytes
 
-  void panelOf(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst) const {
+  void packPanel(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst) const {
     constexpr int32_t kPart = 64;
     int8_t codes[kPart * kNr];
     for (int32_t at = 0; at < k; at += stretches.length, dst += Unit::padded(stretches.length) * kNr)

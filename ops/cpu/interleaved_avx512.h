@@ -29,7 +29,7 @@ inline void putInOrder(__m512& first, __m512& second) {
 }
 
 // The first ones of 32 columns.
-inline __mmask32 maskOf(int32_t columns) {
+inline __mmask32 makeMask(int32_t columns) {
   if (columns <= 0) return 0;
   return columns >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((1u << columns) - 1);
 }

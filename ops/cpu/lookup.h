@@ -61,7 +61,7 @@ class NumbersOfCodes {
       return roundedBitsOrNan(
           _mm256_add_ps(_mm256_mul_ps(whole, _mm256_set1_ps(scale)), _mm256_set1_ps(zero)));
     };
-    return NumbersOfCodes(wordsOf(rounded(first), rounded(_mm256_add_ps(first, _mm256_set1_ps(8)))));
+    return NumbersOfCodes(packWords(rounded(first), rounded(_mm256_add_ps(first, _mm256_set1_ps(8)))));
   }
   // Those of E2M1 times a power.
   static NumbersOfCodes byPower(uint8_t power) {
@@ -122,7 +122,7 @@ SLUICE_UNROLLED inline void storeSixteen(const Nibbles* codes, const __m256 (&ha
     return _mm256_srli_epi32(_mm256_castps_si256(product), 16);
   };
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                      wordsOf(eight(numbers, halves[0]), eight(_mm_srli_si128(numbers, 8), halves[1])));
+                      packWords(eight(numbers, halves[0]), eight(_mm_srli_si128(numbers, 8), halves[1])));
 }
 
 // Stores the first of the numbers whose scales are powers, in whole sixteens. Returns how many.

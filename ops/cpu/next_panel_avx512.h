@@ -36,7 +36,7 @@ class NextPanelAvx512 {
     return cols == kColumns && (!liesTransposed || k % kLineOfBf16 == 0);
   }
 
-  SLUICE_UNROLLED void step() { liesTransposed_ ? stepOf<true>() : stepOf<false>(); }
+  SLUICE_UNROLLED void step() { liesTransposed_ ? stepWith<true>() : stepWith<false>(); }
 
  private:
   static constexpr int32_t kLinesOfPiece = 4;
@@ -45,7 +45,7 @@ class NextPanelAvx512 {
 
   // Prefetches a few lines at a time: more would wait for each other.
   template <bool kTransposed>
-  SLUICE_UNROLLED void stepOf() {
+  SLUICE_UNROLLED void stepWith() {
     for (int32_t turn = 0; turn < turnsOfStep_; ++turn) {
       const int32_t end = smaller(line_ + linesOfTurn_, pieces_ * kLinesOfPiece);
       for (; line_ < end; ++line_) fetchSoon(line<kTransposed>(line_));

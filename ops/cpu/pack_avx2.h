@@ -66,7 +66,7 @@ struct PackAvx2 {
         __builtin_memcpy(edge, src, sizeof *src * static_cast<size_t>(cols));
         row = edge;
       }
-      store(dst, pairsOf(eightAt(row), eightAt(row + kEight)));
+      store(dst, interleavePairs(eightAt(row), eightAt(row + kEight)));
       if constexpr (kHasThird) storeEight(dst + 16, eightAt(row + 16));
     }
   }
@@ -90,7 +90,7 @@ struct PackAvx2 {
       }
       __m256i rows[kEight];  // a row has pairs of two columns
       for (int32_t j = 0; j < kEight; ++j)
-        rows[j] = pairsOf(eightAt(from + j * stride), eightAt(from + (kEight + j) * stride));
+        rows[j] = interleavePairs(eightAt(from + j * stride), eightAt(from + (kEight + j) * stride));
       transposePairs(rows);
       for (int32_t i = 0; i < kEight; ++i) store(dst + i * kNr, rows[i]);
       if constexpr (kHasThird) transposeEight(from + 16 * stride, stride * 2, dst + 16, kNr * 2);
@@ -129,7 +129,7 @@ struct PackAvx2 {
     });
   }
 
-  static __m256i pairsOf(__m128i lower, __m128i upper) {
+  static __m256i interleavePairs(__m128i lower, __m128i upper) {
     return _mm256_set_m128i(_mm_unpackhi_epi16(lower, upper), _mm_unpacklo_epi16(lower, upper));
   }
   static void store(BFloat16* to, __m256i pairs) {

@@ -47,15 +47,15 @@ inline void roundRow(const float* __restrict from, int32_t count, BFloat16* __re
 
 // The memory of rows x columns elements.
 template <class T>
-Lines linesOf(const T* from, int64_t ld, int32_t rows, int32_t columns, const int32_t* index = nullptr) {
+Lines makeLines(const T* from, int64_t ld, int32_t rows, int32_t columns, const int32_t* index = nullptr) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
   return {from, rows, ld * kBytes / kPerElement<T>, columns * kBytes / kPerElement<T>, index};
 }
 // From `row` on, of a matrix whose rows lie where `index` says.
 template <class T>
-Lines linesOf(const T* matrix, int64_t ld, int32_t row, int32_t rows, int32_t columns, RowIndex index) {
-  if (index) return linesOf(matrix, ld, rows, columns, index.index + row);
-  return linesOf(numberAt(matrix, row * ld), ld, rows, columns);
+Lines makeLines(const T* matrix, int64_t ld, int32_t row, int32_t rows, int32_t columns, RowIndex index) {
+  if (index) return makeLines(matrix, ld, rows, columns, index.index + row);
+  return makeLines(numberAt(matrix, row * ld), ld, rows, columns);
 }
 
 // The memory of `cols` columns from `col` on, which begin at `from` in the first of `rows` rows, except for
@@ -66,7 +66,7 @@ Lines linesOfColumns(const T* from, int64_t ld, int32_t rows, int32_t col, int32
   constexpr int32_t kInLine = kLineBytes / static_cast<int32_t>(sizeof(T)) * kPerElement<T>;
   const int32_t shared = (kInLine - col % kInLine) % kInLine;
   if (shared >= cols) return {};
-  return linesOf(numberAt(from, shared), ld, row, rows, cols - shared, index);
+  return makeLines(numberAt(from, shared), ld, row, rows, cols - shared, index);
 }
 
 }  // namespace

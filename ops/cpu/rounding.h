@@ -46,7 +46,7 @@ inline uint16_t magnitude(BFloat16 x) { return x.bits & 0x7fff; }
 inline uint16_t largerBits(uint16_t a, uint16_t b) { return a > b ? a : b; }
 inline uint16_t smallerBits(uint16_t a, uint16_t b) { return a < b ? a : b; }
 
-inline Extremes extremesOf(const BFloat16* __restrict from, int32_t count) {
+inline Extremes findExtremes(const BFloat16* __restrict from, int32_t count) {
   uint16_t most = 0, least = 0xffff;
   for (int32_t j = 0; j < count; ++j) {
     most = largerBits(most, magnitude(from[j]));
@@ -57,7 +57,7 @@ inline Extremes extremesOf(const BFloat16* __restrict from, int32_t count) {
 
 // The exponent e of the block, limited so that its smallest number, and the largest one, are normal bf16
 // numbers.
-inline int32_t exponentOf(int32_t most, const RoundingInfo& info) {
+inline int32_t findExponent(int32_t most, const RoundingInfo& info) {
   constexpr int32_t kMantissa = (1 << kBf16Mantissa) - 1;
   const int32_t exceeds = info.isFloor ? 0 : (most & kMantissa) > kOfLargest;
   const int32_t e = (most >> kBf16Mantissa) - kBf16Bias + exceeds - info.largestExponent;
@@ -75,7 +75,7 @@ inline int32_t isDifficult(const Extremes& block, int32_t e, const RoundingInfo&
 struct BlockPower {
   float down, up;
 };
-inline BlockPower powerOf(const Extremes& block, int32_t e) {
+inline BlockPower findPower(const Extremes& block, int32_t e) {
   if (block.most >= 0x7f80) return {1, __builtin_nanf("")};
   return {__builtin_bit_cast(float, (kBf16Bias - e) << 23), __builtin_bit_cast(float, (kBf16Bias + e) << 23)};
 }
@@ -119,9 +119,9 @@ class NumberRounder {
 inline void roundRun(const RoundingInfo& info, const Extremes& block, const BFloat16* __restrict from,
                      int32_t count, BFloat16* __restrict to) {
   const NumberRounder rounder(info);
-  const int32_t e = exponentOf(block.most, info);
+  const int32_t e = findExponent(block.most, info);
   if (isDifficult(block, e, info)) {
-    const BlockPower power = powerOf(block, e);
+    const BlockPower power = findPower(block, e);
     for (int32_t j = 0; j < count; ++j) to[j].bits = rounder(from[j].bits, power);
   } else {
     const uint16_t largest = largestIn(e, info);
@@ -146,8 +146,8 @@ SLUICE_NOT_INLINED inline void roundAlong(const FactorRounding& by, const BFloat
   if (by.info.isScaled) return roundScaled(by, from, count, to);
   int32_t at = 0;
   for (; count - at >= kMxBlock; at += kMxBlock)
-    roundRun(by.info, extremesOf(from + at, kMxBlock), from + at, kMxBlock, to + at);
-  if (at < count) roundRun(by.info, extremesOf(from + at, count - at), from + at, count - at, to + at);
+    roundRun(by.info, findExtremes(from + at, kMxBlock), from + at, kMxBlock, to + at);
+  if (at < count) roundRun(by.info, findExtremes(from + at, count - at), from + at, count - at, to + at);
 }
 
 // The extremes of at most kMaxDown columns of some rows.
@@ -181,7 +181,7 @@ SLUICE_NOT_INLINED inline void roundDown(const FactorRounding& by, const BFloat1
   uint16_t largest[kMaxDown];
   int32_t difficult = 0;
   for (int32_t j = 0; j < columns; ++j) {
-    const int32_t e = exponentOf(blocks.most[j], info);
+    const int32_t e = findExponent(blocks.most[j], info);
     largest[j] = largestIn(e, info);
     difficult |= isDifficult(blocks.of(j), e, info);
   }
@@ -191,7 +191,8 @@ SLUICE_NOT_INLINED inline void roundDown(const FactorRounding& by, const BFloat1
     return;
   }
   BlockPower power[kMaxDown];
-  for (int32_t j = 0; j < columns; ++j) power[j] = powerOf(blocks.of(j), exponentOf(blocks.most[j], info));
+  for (int32_t j = 0; j < columns; ++j)
+    power[j] = findPower(blocks.of(j), findExponent(blocks.most[j], info));
   for (int32_t i = 0; i < length; ++i, from += ld, to += ldTo)
     for (int32_t j = 0; j < columns; ++j) to[j].bits = rounder(from[j].bits, power[j]);
 }

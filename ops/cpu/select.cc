@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Bf16, Isa::kAmx};
 
-const KernelSet* tableOf(Isa isa) {
+const KernelSet* findTable(Isa isa) {
   static const KernelSet kPortable{portable::products, portable::rows, Isa::kPortable};
 #if defined(__x86_64__)
   static const KernelSet kAvx2{avx2::products, avx2::rows, Isa::kAvx2};
@@ -99,7 +99,7 @@ Expected<const KernelSet*> kernelsFor(Isa isa) {
   if (std::find(supported.begin(), supported.end(), isa) == supported.end())
     return Error{fmt::format("this machine cannot run the {} kernels; it supports {}", isaName(isa),
                              joinNames(supported))};
-  return tableOf(isa);
+  return findTable(isa);
 }
 
 Expected<const KernelSet*> selectKernels() {

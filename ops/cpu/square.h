@@ -82,7 +82,7 @@ inline void transposeSquare(const void* src, int64_t srcStride, void* dst, int64
 
 inline void pairSquares(const BFloat16* src, int64_t ld, const float* scale, int32_t columns, int32_t k,
                         uint32_t (*squares)[kSquare][kSquare]) {
-  const __mmask32 mask = maskOf(columns);
+  const __mmask32 mask = makeMask(columns);
   const auto load = [&](int32_t r) {
     return r < k ? _mm512_maskz_loadu_epi16(mask, src + r * ld) : _mm512_setzero_si512();
   };

@@ -136,7 +136,7 @@ class StripsAvx512 {
     }
     if (columns > 0) {
       addTile<kRows>(of, a, tile, [&](int32_t row, int32_t col) SLUICE_UNROLLED {
-        return _mm512_maskz_loadu_epi16(maskOf(columns - col), b + row * of.ldb + col);
+        return _mm512_maskz_loadu_epi16(makeMask(columns - col), b + row * of.ldb + col);
       });
       for (int32_t row = 0; row < kRows; ++row) fetchNear(ahead + row * nextRow);
     }

@@ -124,7 +124,7 @@ class TransposedRows {
       k0 < args_.k ? row = first : k0 = 0;
     }
     if (row >= args_.n) return {};
-    return linesOf(b(row, k0), args_.b.ld, rowsAt(row, args_.n), smaller(kBlockK, args_.k - k0));
+    return makeLines(b(row, k0), args_.b.ld, rowsAt(row, args_.n), smaller(kBlockK, args_.k - k0));
   }
 
   // A finished tile, whose rows are columns of the result from `row` on.

@@ -116,7 +116,7 @@ struct UnitAvx512 : PanelsAvx512<DotAvx512> {
 
   template <int kRows, int kHalves>
   static void inPlace(const Rows& of, float* tile) {
-    const __mmask32 masks[2] = {maskOf(of.cols), maskOf(of.cols - 32)};
+    const __mmask32 masks[2] = {makeMask(of.cols), makeMask(of.cols - 32)};
     if (of.first) __builtin_memset(tile, 0, sizeof(float) * kRows * kNr);
     __m512 sum[kRows][2 * kHalves];
     unroll<kRows>([&](auto i) SLUICE_UNROLLED {

@@ -49,7 +49,7 @@ struct WeightGradSource {
   // The columns of a that are gathered or rounded before they are packed: whole groups, if groups matter.
   static constexpr int32_t kColumnsAtOnce = kInterleavesA<Unit> ? kMaxDown / Unit::kMr * Unit::kMr : kMaxDown;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
-    return linesOf(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
+    return makeLines(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
   }
   const B* sourceB(int32_t col, int32_t k0) const { return b + k0 * args.b.ld + col; }
   void packB(int32_t col, int32_t cols, int32_t k0, int32_t k, Panel* dst, const BFloat16* ahead) const {

@@ -20,18 +20,18 @@ inline uint16_t codeOffset(int32_t e) {
 }
 
 // The code of a bf16 number whose mantissa has 3 bits, 0 or normal in E4M3.
-inline uint8_t codeOf(uint16_t bits, uint16_t offset) {
+inline uint8_t encodeNormal(uint16_t bits, uint16_t offset) {
   const auto magnitude = static_cast<uint16_t>(bits & 0x7fff);
   const auto normal = static_cast<uint16_t>((magnitude >> (kBf16Mantissa - kE4m3Mantissa)) - offset);
   return static_cast<uint8_t>((bits >> 8 & 0x80) | (magnitude == 0 ? 0 : normal));
 }
 
 // Likewise of any number of E4M3.
-inline uint8_t anyCodeOf(uint16_t bits) {
+inline uint8_t encodeAny(uint16_t bits) {
   constexpr float kLeastNormal = 0x1p-6F, kSteps = 0x1p9F;
   const float x = widenBf16(bits & 0x7fff);
   const auto subnormal = static_cast<uint8_t>((bits >> 8 & 0x80) | static_cast<int32_t>(x * kSteps));
-  return x < kLeastNormal ? subnormal : codeOf(bits, codeOffset(0));
+  return x < kLeastNormal ? subnormal : encodeNormal(bits, codeOffset(0));
 }
 
 // One block of each of at most kMaxDown columns; `powers` get the bits of their powers.
@@ -43,7 +43,7 @@ inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict fro
   uint16_t largest[kMaxDown], offset[kMaxDown];
   int32_t difficult = 0;
   for (int32_t j = 0; j < columns; ++j) {
-    const int32_t e = exponentOf(blocks.most[j], info);
+    const int32_t e = findExponent(blocks.most[j], info);
     largest[j] = largestIn(e, info);
     offset[j] = codeOffset(e);
     powers[j] = static_cast<uint16_t>((kBf16Bias + e) << kBf16Mantissa);
@@ -52,18 +52,18 @@ inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict fro
   if (difficult == 0) {
     for (int32_t i = 0; i < length; ++i, from += ld, codes += ldCodes)
       for (int32_t j = 0; j < columns; ++j)
-        codes[j] = codeOf(rounder.simple(from[j].bits, largest[j]), offset[j]);
+        codes[j] = encodeNormal(rounder.simple(from[j].bits, largest[j]), offset[j]);
     return;
   }
   float down[kMaxDown];
   for (int32_t j = 0; j < columns; ++j) {
     const bool isFinite = blocks.most[j] < 0x7f80;
-    down[j] = isFinite ? powerOf(blocks.of(j), exponentOf(blocks.most[j], info)).down : 0;
+    down[j] = isFinite ? findPower(blocks.of(j), findExponent(blocks.most[j], info)).down : 0;
     if (!isFinite) powers[j] = 0x7fc0;
   }
   for (int32_t i = 0; i < length; ++i, from += ld, codes += ldCodes)
     for (int32_t j = 0; j < columns; ++j) {
-      const uint8_t code = anyCodeOf(rounder(from[j].bits, {down[j], 1}));
+      const uint8_t code = encodeAny(rounder(from[j].bits, {down[j], 1}));
       codes[j] = down[j] == 0 ? uint8_t{0} : code;
     }
 }
@@ -72,19 +72,20 @@ inline void encodeBlock(const RoundingInfo& info, const BFloat16* __restrict fro
 inline void encodeRun(const RoundingInfo& info, const BFloat16* __restrict from, uint8_t* __restrict codes,
                       BFloat16& power) {
   const NumberRounder rounder(info);
-  const Extremes block = extremesOf(from, kMxBlock);
-  const int32_t e = exponentOf(block.most, info);
+  const Extremes block = findExtremes(from, kMxBlock);
+  const int32_t e = findExponent(block.most, info);
   power.bits = static_cast<uint16_t>((kBf16Bias + e) << kBf16Mantissa);
   if (isDifficult(block, e, info) == 0) {
     const uint16_t largest = largestIn(e, info), offset = codeOffset(e);
-    for (int32_t j = 0; j < kMxBlock; ++j) codes[j] = codeOf(rounder.simple(from[j].bits, largest), offset);
+    for (int32_t j = 0; j < kMxBlock; ++j)
+      codes[j] = encodeNormal(rounder.simple(from[j].bits, largest), offset);
     return;
   }
   const bool isFinite = block.most < 0x7f80;
-  const float down = powerOf(block, e).down;
+  const float down = findPower(block, e).down;
   if (!isFinite) power.bits = 0x7fc0;
   for (int32_t j = 0; j < kMxBlock; ++j)
-    codes[j] = isFinite ? anyCodeOf(rounder(from[j].bits, {down, 1})) : uint8_t{0};
+    codes[j] = isFinite ? encodeAny(rounder(from[j].bits, {down, 1})) : uint8_t{0};
 }
 
 // Numbers of a, which codes stand for if it has some.
@@ -131,7 +132,7 @@ inline void encodeScaled(const FactorRounding& by, const EncodeArgs& args) {
     const BFloat16* const __restrict from = a.numbers(i, 0);
     uint8_t* const __restrict codes = args.codes + i * args.ldCodes;
     for (int32_t j = 0; j < args.n; ++j) {
-      const uint8_t code = anyCodeOf(rounder(from[j].bits, {by.scale.down, 1}));
+      const uint8_t code = encodeAny(rounder(from[j].bits, {by.scale.down, 1}));
       codes[j] = magnitude(from[j]) < 0x7f80 ? code : kE4m3Nan;
     }
   }

@@ -48,13 +48,14 @@ void gmmWeightGradReference(const GmmWeightGradArgs& args, double* result) {
   const FactorView ofA{a.data(), args.rows, m, m, 1};
   const auto round = [&](const FactorView& factor, const Operand& of, Rounding rounding, double amax,
                          bool isScaled) {
-    if (of.type != DType::kBF16 && infoOf(rounding).isScaled)
-      return unscaleReference(factor, unitOf(rounding, amax));
+    if (of.type != DType::kBF16 && findInfo(rounding).isScaled)
+      return unscaleReference(factor, roundingUnit(rounding, amax));
     if (of.type != DType::kBF16) return decodeReference(factor, args.codes);
     const bool scales = isScaled && isRounded && args.scale != nullptr;
-    if (scales && !infoOf(rounding).isScaled) scaleReference(factor, args.scale, 1);
+    if (scales && !findInfo(rounding).isScaled) scaleReference(factor, args.scale, 1);
     roundReference(factor, rounding, amax);
-    if (scales && infoOf(rounding).isScaled) scaleReference(factor, args.scale, unitOf(rounding, amax));
+    if (scales && findInfo(rounding).isScaled)
+      scaleReference(factor, args.scale, roundingUnit(rounding, amax));
   };
   round(ofA, args.a, args.roundA, args.amaxA, args.scalesA);
   round(ofB, args.b, args.roundB, args.amaxB, !args.scalesA);

@@ -12,7 +12,7 @@ namespace sluice::gpu {
 struct GatePart {
   Part gate, up;
   bool hasUp;
-  SLUICE_DEVICE float upAt(int n) const { return hasUp ? Bf16::valueOf(up, n) : 1; }
+  SLUICE_DEVICE float upAt(int n) const { return hasUp ? Bf16::unpackValue(up, n) : 1; }
 };
 SLUICE_DEVICE GatePart loadGatePart(const std::byte* row, int piece, int columns, bool hasUp) {
   GatePart part = {loadPart<Bf16>(row, piece, columns), {}, hasUp};
@@ -29,10 +29,10 @@ SLUICE_DEVICE void activateRows(const RowWork* work) {
       Values<Bf16> act;
       SLUICE_UNROLL
       for (int n = 0; n < Bf16::kCount; ++n) {
-        const auto point = function.at(Bf16::valueOf(in.gate, n), in.upAt(n));
+        const auto point = function.at(Bf16::unpackValue(in.gate, n), in.upAt(n));
         act[n] = point.f * point.u;
       }
-      storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::partOf(act));
+      storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::packPart(act));
     });
   };
   ops::withActivation<Scalar>(chosenActivation<kActivation>(work), load(&work->limit), body);
@@ -49,22 +49,22 @@ SLUICE_DEVICE float gradOfPart(const RowWork* work, const Function& function, bo
   float sum = 0;
   SLUICE_UNROLL
   for (int n = 0; n < Bf16::kCount; ++n) {
-    const float d = Bf16::valueOf(actGrad, n), weighted = weight * d;
-    const auto point = function.at(Bf16::valueOf(in.gate, n), in.upAt(n));
+    const float d = Bf16::unpackValue(actGrad, n), weighted = weight * d;
+    const auto point = function.at(Bf16::unpackValue(in.gate, n), in.upAt(n));
     gateGrad[n] = weighted * point.u * point.fSlope;
     upGrad[n] = function.passUp(in.upAt(n), weighted * point.f);
     sum += d * point.f * point.u;
     act[n] = point.f * point.u;
   }
   if (load(&work->out[2]) != nullptr) {  // rounded as if it were stored, then weighted
-    const Part stored = Bf16::partOf(act);
+    const Part stored = Bf16::packPart(act);
     SLUICE_UNROLL
-    for (int n = 0; n < Bf16::kCount; ++n) act[n] = weight * Bf16::valueOf(stored, n);
-    storePart<Bf16>(outRow(work, 2, row), piece, columns, Bf16::partOf(act));
+    for (int n = 0; n < Bf16::kCount; ++n) act[n] = weight * Bf16::unpackValue(stored, n);
+    storePart<Bf16>(outRow(work, 2, row), piece, columns, Bf16::packPart(act));
   }
   std::byte* const out = outRow(work, 0, row);
-  storePart<Bf16>(out, piece, columns, Bf16::partOf(gateGrad));
-  if (hasUp) storePart<Bf16>(out + columns * sizeof(Bf16::Element), piece, columns, Bf16::partOf(upGrad));
+  storePart<Bf16>(out, piece, columns, Bf16::packPart(gateGrad));
+  if (hasUp) storePart<Bf16>(out + columns * sizeof(Bf16::Element), piece, columns, Bf16::packPart(upGrad));
   return sum;
 }
 
@@ -72,7 +72,7 @@ template <int kActivation>
 SLUICE_DEVICE void activationGradOfRows(const RowWork* work) {
   const auto body = [work](const auto& function, auto hasGate) {
     constexpr bool hasUp = hasGate.value;
-    const int rows = load(&work->rows), parts = partsOf<Bf16>(load(&work->columns));
+    const int rows = load(&work->rows), parts = countParts<Bf16>(load(&work->columns));
     auto* const weightGrads = reinterpret_cast<float*>(load(&work->out[1]));
     for (int row = mathWarp(); row < rows; row += kMathWarps) {
       const float weight = floatAt(load(&work->in[2]), row, 1);

@@ -51,7 +51,7 @@ struct Head {
   uint32_t waiting;  // bit i: waits[i] was not yet found complete
 };
 
-SLUICE_DEVICE uint64_t* counterOf(const Chain& chain, int rank, uint32_t event) {
+SLUICE_DEVICE uint64_t* findCounter(const Chain& chain, int rank, uint32_t event) {
   return load(&chain.counters[rank]) + static_cast<size_t>(event) * kCounterStride;
 }
 
@@ -62,7 +62,7 @@ SLUICE_DEVICE void signalEnd(const Chain& chain, const ChainTask* task) {
     const uint32_t amount = load(&each->amount);
     if (amount == 0) continue;
     const int rank = load(&each->rank);
-    uint64_t* const counter = counterOf(chain, rank, load(&each->event));
+    uint64_t* const counter = findCounter(chain, rank, load(&each->event));
     if (rank == chain.rank)
       signal(counter, amount);
     else
@@ -71,13 +71,13 @@ SLUICE_DEVICE void signalEnd(const Chain& chain, const ChainTask* task) {
 }
 
 // Where the lists and heads have the warp's lane of a core.
-SLUICE_DEVICE int listOf(const Chain& chain, Role role, int core) {
+SLUICE_DEVICE int listIndex(const Chain& chain, Role role, int core) {
   return core * (chain.lanes[0] + chain.lanes[1]) + (role == Role::kComm ? chain.lanes[0] : 0) + laneIndex();
 }
 
-SLUICE_DEVICE Head headOf(const Chain& chain, Role role, int core) {
+SLUICE_DEVICE Head readHead(const Chain& chain, Role role, int core) {
   if (laneIndex() >= chain.lanes[static_cast<int>(role)]) return {0, 0, 0};
-  const int list = listOf(chain, role, core);
+  const int list = listIndex(chain, role, core);
   return {load(&chain.heads[list]), load(&chain.lists[list + 1]), (1U << kMaxWaits) - 1};
 }
 
@@ -87,7 +87,7 @@ SLUICE_DEVICE bool isReady(const Chain& chain, Head* head) {
   for (uint32_t i = 0; i < kMaxWaits; ++i) {
     if ((head->waiting >> i & 1) == 0) continue;
     const uint32_t need = load(&task->waits[i].need);
-    if (need == 0 || loadRelaxed(counterOf(chain, chain.rank, load(&task->waits[i].event))) >= need)
+    if (need == 0 || loadRelaxed(findCounter(chain, chain.rank, load(&task->waits[i].event))) >= need)
       head->waiting &= ~(1U << i);
   }
   return head->waiting == 0;
@@ -108,7 +108,7 @@ SLUICE_DEVICE void abortWith(const Chain& chain, BlockShare share, Role role, co
 // By the warp: reports the lane of a core that has waited too long for an event, if there is one. Of several,
 // it is the first lane of the earliest segment.
 SLUICE_DEVICE bool reportHead(const Chain& chain, BlockShare share, Role role, int core, uint64_t waited) {
-  Head head = headOf(chain, role, core);
+  Head head = readHead(chain, role, core);
   const bool isWaiting = head.task != head.end && !isReady(chain, &head);
   const uint32_t segment = isWaiting ? load(&chain.tasks[head.task].segment) : kNoTask;
   uint32_t earliest = segment;
@@ -129,7 +129,7 @@ SLUICE_DEVICE bool reportHead(const Chain& chain, BlockShare share, Role role, i
   const uint32_t event = load(&wait->event);
   abortWith(chain, share, role,
             {Stuck::kEvent, static_cast<uint32_t>(core), static_cast<uint32_t>(laneIndex()), head.task, event,
-             loadRelaxed(counterOf(chain, chain.rank, event)), load(&wait->need)});
+             loadRelaxed(findCounter(chain, chain.rank, event)), load(&wait->need)});
   return true;
 }
 
@@ -154,7 +154,7 @@ SLUICE_DEVICE Look serveCore(const Chain& chain, BlockShare share, Role role, in
   const uint32_t task = shuffle(head->task, lane);
   const Stuck stuck = run(task);
   if (laneIndex() == lane) {
-    store(&chain.heads[listOf(chain, role, core)], ++head->task);
+    store(&chain.heads[listIndex(chain, role, core)], ++head->task);
     head->waiting = (1U << kMaxWaits) - 1;
   }
   if (stuck != Stuck::kNo && laneIndex() == 0)
@@ -173,7 +173,7 @@ SLUICE_DEVICE bool serveCores(const Chain& chain, BlockShare share, Role role, c
     int openCore = -1;
     bool tookOne = false;
     for (int core = share.index; core < chain.cores; core += share.count) {
-      if (core != held) head = headOf(chain, role, core);
+      if (core != held) head = readHead(chain, role, core);
       held = core;
       const Look look = serveCore(chain, share, role, core, &head, run);
       if (look.stuck != Stuck::kNo) return false;
@@ -330,11 +330,11 @@ SLUICE_DEVICE void runMath(const Chain& chain, ChainMemory<Shape>* memory) {
 }
 
 // Which of its rank's blocks this one is, and which rank's.
-SLUICE_DEVICE BlockShare shareOf(const Launch& launch) {
+SLUICE_DEVICE BlockShare computeShare(const Launch& launch) {
   const int count = blockCount() / launch.partitions;
   return {blockIndex() % count, count};
 }
-SLUICE_DEVICE const Chain& chainOf(const Launch& launch) {
+SLUICE_DEVICE const Chain& findChain(const Launch& launch) {
   return launch.chains[blockIndex() / (blockCount() / launch.partitions)];
 }
 
@@ -354,13 +354,13 @@ SLUICE_DEVICE void runChain(const Launch& launch) {
   syncBlock();
   if (warpIndex() >= 4) {
     takeRegisters<208>();
-    runMath(chainOf(launch), memory);
+    runMath(findChain(launch), memory);
   } else {
     releaseRegisters<88>();
     if (warpIndex() == 0)
-      runLoad(chainOf(launch), shareOf(launch), memory);
+      runLoad(findChain(launch), computeShare(launch), memory);
     else
-      runComm(chainOf(launch), shareOf(launch), memory);
+      runComm(findChain(launch), computeShare(launch), memory);
   }
 }
 

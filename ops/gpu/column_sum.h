@@ -32,7 +32,7 @@ SLUICE_DEVICE void sumSlice(const RowWork* work, int slice, int piece, Values<Bf
     }
     SLUICE_UNROLL
     for (int i = 0; i < kInFlight; ++i) SLUICE_UNROLL
-    for (int n = 0; n < Bf16::kCount; ++n) sums[n] += scale[i] * Bf16::valueOf(raw[i], n);
+    for (int n = 0; n < Bf16::kCount; ++n) sums[n] += scale[i] * Bf16::unpackValue(raw[i], n);
   }
 }
 

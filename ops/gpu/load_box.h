@@ -50,7 +50,7 @@ SLUICE_DEVICE bool isInBoxes(const NearMatrix* matrix, const int32_t* rowIndex) 
 }
 
 // Gathered rows can be copied in parts if all begin and end where a part does.
-SLUICE_DEVICE LoadWay wayOf(const Operand& operand) {
+SLUICE_DEVICE LoadWay chooseWay(const Operand& operand) {
   if (isInBoxes(operand.matrix, operand.rowIndex)) return LoadWay::kBoxes;
   const int firstColumn = operand.major == Major::kK ? 0 : operand.begins[0];
   const bool areWhole = firstColumn % 8 == 0 && load(&operand.matrix->columns) % 8 == 0;
@@ -70,7 +70,7 @@ SLUICE_DEVICE void setOperand(Operand* to, const Operand& value) {
   store(&to->rowIndex, value.rowIndex);
   store(&to->indexEnd, value.indexEnd);
   store(&to->divisor, value.divisor);
-  store(&to->way, wayOf(value));
+  store(&to->way, chooseWay(value));
 }
 
 // The bytes that TMA copies into a stage.
@@ -83,7 +83,7 @@ SLUICE_DEVICE uint32_t copiedBytes(const Operand* operand) {
 struct BoxPlace {
   int column, row;
 };
-SLUICE_DEVICE BoxPlace placeOf(const Operand* from, int box, int k) {
+SLUICE_DEVICE BoxPlace findBoxPlace(const Operand* from, int box, int k) {
   const int boxes = load(&from->boxes), half = 2 * box >= boxes ? 1 : 0;
   const int begin = load(&from->begins[half]) + 64 * (box - half * boxes / 2);
   return load(&from->major) == Major::kK ? BoxPlace{k, begin} : BoxPlace{begin, k};
@@ -92,14 +92,14 @@ SLUICE_DEVICE BoxPlace placeOf(const Operand* from, int box, int k) {
 // ---- Plain loads and stores.
 
 // The row of the matrix that is row `row` of the operand; below 0: that is all 0.
-SLUICE_DEVICE int sourceOf(const Operand* from, int row) {
+SLUICE_DEVICE int sourceRow(const Operand* from, int row) {
   const int32_t* const index = load(&from->rowIndex);
   const int end = load(index == nullptr ? &load(&from->matrix)->rows : &from->indexEnd);
   return row < end ? indexedRow(index, row, load(&from->divisor)) : -1;
 }
 
 // Where the column of the operand's first row lies.
-SLUICE_DEVICE const std::byte* cornerOf(const Operand* from, int column) {
+SLUICE_DEVICE const std::byte* findCorner(const Operand* from, int column) {
   const NearMatrix* const matrix = load(&from->matrix);
   return load(&matrix->data) + load(&from->outer) * load(&matrix->outerPitch) + 2 * column;
 }
@@ -109,10 +109,10 @@ SLUICE_DEVICE void fillBox(std::byte* to, const Operand* from, BoxPlace place) {
   const NearMatrix* const matrix = load(&from->matrix);
   const int lane = laneIndex();
   const int column = place.column + lane % 8 * 8, columns = load(&matrix->columns) - column;
-  const std::byte* const corner = cornerOf(from, column);
+  const std::byte* const corner = findCorner(from, column);
   const int64_t pitch = load(&matrix->rowPitch);
   for (int row = lane / 8; row < load(&from->boxRows); row += 4) {
-    const int source = row < load(&from->rows) ? sourceOf(from, place.row + row) : -1;
+    const int source = row < load(&from->rows) ? sourceRow(from, place.row + row) : -1;
     const Part part = source < 0 ? Part{} : loadPart<2>(corner + source * pitch, columns);
     store(reinterpret_cast<Part*>(to + swizzled(row, lane % 8 * 16)), part);
   }
@@ -163,7 +163,7 @@ SLUICE_DEVICE void gatherBoxes(std::byte* to, const Operand* from, BoxPlace plac
   const NearMatrix* const matrix = load(&from->matrix);
   const int part = laneIndex() % 8, first = laneIndex() / 8;
   const int column = place.column + 8 * part, left = load(&matrix->columns) - column;
-  const std::byte* const corner = cornerOf(from, column);
+  const std::byte* const corner = findCorner(from, column);
   const int64_t pitch = load(&matrix->rowPitch);
   const int rows = load(&from->boxRows);
   SLUICE_LOOP
@@ -181,7 +181,7 @@ SLUICE_DEVICE void gatherBoxes(std::byte* to, const Operand* from, BoxPlace plac
 }
 
 SLUICE_DEVICE void gather(std::byte* to, const Operand* from, int k, const int32_t* sources) {
-  const BoxPlace place = placeOf(from, 0, k);
+  const BoxPlace place = findBoxPlace(from, 0, k);
   switch (load(&from->boxes)) {
     case 1:
       return gatherBoxes<1>(to, from, place, sources);
@@ -199,7 +199,7 @@ template <class Load>
 SLUICE_DEVICE void forBoxes(std::byte* to, const Operand* operand, int k, const Load& loadBox) {
   const uint32_t bytes = load(&operand->boxRows) * kLoadedRowBytes;
   for (int box = 0; box < load(&operand->boxes); ++box)
-    loadBox(to + box * bytes, operand, placeOf(operand, box, k));
+    loadBox(to + box * bytes, operand, findBoxPlace(operand, box, k));
 }
 
 // Fills a free stage from k on; its second operand begins `aBytes` further. By the warp. `next` has the

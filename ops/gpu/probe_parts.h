@@ -45,18 +45,18 @@ SLUICE_DEVICE bool awaitCounter(const ProbeArguments& arguments, const uint64_t*
 }
 
 template <class T>
-SLUICE_DEVICE const T* inputOf(const ProbeArguments& arguments) {
+SLUICE_DEVICE const T* findProbeInput(const ProbeArguments& arguments) {
   return reinterpret_cast<const T*>(arguments.in);
 }
 template <class T>
-SLUICE_DEVICE T* outputOf(const ProbeArguments& arguments) {
+SLUICE_DEVICE T* findProbeOutput(const ProbeArguments& arguments) {
   return reinterpret_cast<T*>(arguments.out);
 }
 
 // Writes a box of 8 rows of 128 bytes that lies in shared memory. By the block.
 SLUICE_DEVICE void writeArea(const ProbeArguments& arguments, const std::byte* area) {
   for (int i = threadIndex(); i < kBoxRows * 32; i += 128)
-    store(outputOf<uint32_t>(arguments) + i,
+    store(findProbeOutput<uint32_t>(arguments) + i,
           load(reinterpret_cast<const uint32_t*>(area + swizzled(i / 32, i % 32 * 4))));
 }
 

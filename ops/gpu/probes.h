@@ -28,7 +28,7 @@ struct ProductProbe {
     float sum[N / 2];
     SLUICE_UNROLL
     for (int i = 0; i < N / 2; ++i)
-      sum[i] = adds ? load(inputOf<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i)) : 1e30F;
+      sum[i] = adds ? load(findProbeInput<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i)) : 1e30F;
     const int k = arguments.number;
     const uint64_t a = describeAs<A>(arguments.encoding, left + k * (A == Major::kK ? 2 : 128));
     const uint64_t b = describeAs<B>(arguments.encoding, right + k * (B == Major::kK ? 2 : 128));
@@ -38,7 +38,7 @@ struct ProductProbe {
       multiplyOnce<kOtherA, kOtherB>(sum, a, b, adds);
     SLUICE_UNROLL
     for (int i = 0; i < N / 2; ++i)
-      store(outputOf<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i), sum[i]);
+      store(findProbeOutput<float>(arguments) + fragmentRow(i) * N + fragmentColumn(i), sum[i]);
   }
 
  private:
@@ -113,7 +113,7 @@ struct RowBoxesProbe {
     writeBox(arguments, [&arguments](std::byte* area, Barrier* barrier) {
       if (const int i = threadIndex(); i < kBoxRows)
         copyBox(area + 128 * i, &arguments.maps[0], barrier, arguments.column,
-                load(inputOf<int32_t>(arguments) + i), arguments.outer, 1);
+                load(findProbeInput<int32_t>(arguments) + i), arguments.outer, 1);
     });
   }
 };
@@ -125,7 +125,7 @@ struct StoreBoxProbe {
     std::byte* const area = sharedMemory();
     for (int i = threadIndex(); i < kBoxRows * 32; i += 128)
       store(reinterpret_cast<uint32_t*>(area + swizzled(i / 32, i % 32 * 4)),
-            load(inputOf<uint32_t>(arguments) + i));
+            load(findProbeInput<uint32_t>(arguments) + i));
     fenceProxyAsync();
     syncBlock();
     if (threadIndex() != 0) return;
@@ -144,24 +144,24 @@ struct SignalProbe {
   static constexpr int kAreaBytes = 4 * kSignalWords;
   static constexpr int kBlocks = 2, kThreads = 128, kSharedBytes = 1024 + 3 * kAreaBytes;
 
-  SLUICE_DEVICE static uint32_t valueOf(int time, int way, int word) {
+  SLUICE_DEVICE static uint32_t probeValue(int time, int way, int word) {
     return static_cast<uint32_t>(time) * 2654435761U + static_cast<uint32_t>(way * kSignalWords + word + 1);
   }
-  SLUICE_DEVICE static uint32_t* areaOf(const ProbeArguments& arguments, int way) {
-    return const_cast<uint32_t*>(inputOf<uint32_t>(arguments)) + way * kSignalWords;
+  SLUICE_DEVICE static uint32_t* findArea(const ProbeArguments& arguments, int way) {
+    return const_cast<uint32_t*>(findProbeInput<uint32_t>(arguments)) + way * kSignalWords;
   }
 
   SLUICE_DEVICE static void write(const ProbeArguments& arguments, int time) {
     auto* const staged = reinterpret_cast<uint32_t*>(sharedMemory() + 1024);
     for (int word = threadIndex(); word < kSignalWords; word += kThreads) {
-      for (int way = 0; way < 3; ++way) store(areaOf(arguments, way) + word, valueOf(time, way, word));
+      for (int way = 0; way < 3; ++way) store(findArea(arguments, way) + word, probeValue(time, way, word));
       for (int way = 3; way < kSignalWays; ++way)
-        store(staged + (way - 3) * kSignalWords + word, valueOf(time, way, word));
+        store(staged + (way - 3) * kSignalWords + word, probeValue(time, way, word));
     }
     fenceProxyAsync();
     syncBlock();
     if (threadIndex() != 0) return;
-    storeBytes(reinterpret_cast<std::byte*>(areaOf(arguments, 3)), reinterpret_cast<std::byte*>(staged),
+    storeBytes(reinterpret_cast<std::byte*>(findArea(arguments, 3)), reinterpret_cast<std::byte*>(staged),
                2 * kAreaBytes);
     groupStores();
     waitStores<0>();
@@ -173,9 +173,10 @@ struct SignalProbe {
     std::byte* const area = sharedMemory() + 1024;
     fenceProxyAsync();
     arriveExpecting(barrier, 3 * kAreaBytes);
-    copyBytes(area, reinterpret_cast<std::byte*>(areaOf(arguments, 1)), kAreaBytes, barrier);
+    copyBytes(area, reinterpret_cast<std::byte*>(findArea(arguments, 1)), kAreaBytes, barrier);
     copyBox(area + kAreaBytes, &arguments.maps[0], barrier, 0, 0, 0, kBoxRows);
-    copyBytes(area + 2 * kAreaBytes, reinterpret_cast<std::byte*>(areaOf(arguments, 4)), kAreaBytes, barrier);
+    copyBytes(area + 2 * kAreaBytes, reinterpret_cast<std::byte*>(findArea(arguments, 4)), kAreaBytes,
+              barrier);
   }
 
   SLUICE_DEVICE static void check(const ProbeArguments& arguments, int time, uint32_t (&wrong)[kSignalWays]) {
@@ -185,11 +186,11 @@ struct SignalProbe {
     };
     for (int word = threadIndex(); word < kSignalWords; word += kThreads) {
       const auto byte = static_cast<uint32_t>(4 * word);
-      const uint32_t found[] = {load(areaOf(arguments, 0) + word), at(area, byte),
+      const uint32_t found[] = {load(findArea(arguments, 0) + word), at(area, byte),
                                 at(area + kAreaBytes, swizzled(byte / 128, byte % 128)),
-                                load(areaOf(arguments, 3) + word), at(area + 2 * kAreaBytes, byte)};
+                                load(findArea(arguments, 3) + word), at(area + 2 * kAreaBytes, byte)};
       SLUICE_UNROLL
-      for (int way = 0; way < kSignalWays; ++way) wrong[way] += found[way] != valueOf(time, way, word);
+      for (int way = 0; way < kSignalWays; ++way) wrong[way] += found[way] != probeValue(time, way, word);
     }
   }
 
@@ -223,7 +224,7 @@ struct SignalProbe {
     if (blockIndex() == 0) return;
     SLUICE_UNROLL
     for (int way = 0; way < kSignalWays; ++way)
-      store(outputOf<uint32_t>(arguments) + threadIndex() * kSignalWays + way, wrong[way]);
+      store(findProbeOutput<uint32_t>(arguments) + threadIndex() * kSignalWays + way, wrong[way]);
   }
 };
 
@@ -232,7 +233,7 @@ struct ParityProbe {
 
   SLUICE_DEVICE static void run(const ProbeArguments& arguments) {
     Barrier* const barrier = makeBarrier(kThreads);
-    auto* const out = outputOf<uint32_t>(arguments);
+    auto* const out = findProbeOutput<uint32_t>(arguments);
     if (threadIndex() == 0) {
       store(&out[0], hasEnded(barrier, 1) ? 1U : 0U);
       store(&out[1], hasEnded(barrier, 0) ? 1U : 0U);
@@ -259,7 +260,7 @@ struct LanesProbe {
       takeRegisters<232>();
     const uint32_t bits = ballot(laneIndex() % 3 == 0);
     const uint32_t other = shuffle(static_cast<uint32_t>(threadIndex()), 31 - laneIndex());
-    store(outputOf<uint32_t>(arguments) + threadIndex(), bits == 0x49249249 ? other : ~0U);
+    store(findProbeOutput<uint32_t>(arguments) + threadIndex(), bits == 0x49249249 ? other : ~0U);
   }
 };
 
@@ -273,7 +274,7 @@ struct LaunchProbe {
     addShared(count, 1);
     syncBlock();
     if (threadIndex() != 0) return;
-    uint32_t* const out = outputOf<uint32_t>(arguments) + 2 * blockIndex();
+    uint32_t* const out = findProbeOutput<uint32_t>(arguments) + 2 * blockIndex();
     store(&out[0], load(count));
     // a description begins with the address in units of 16 bytes
     store(&out[1], static_cast<uint32_t>(describe(sharedMemory(), Major::kK, 0) % (1024 / 16) * 16));
@@ -303,11 +304,12 @@ struct NumbersProbe {
 
   SLUICE_DEVICE static void run(const ProbeArguments& arguments) {
     for (int i = threadIndex(); i < arguments.number; i += kThreads) {
-      const float x = load(inputOf<float>(arguments) + i);
+      const float x = load(findProbeInput<float>(arguments) + i);
       if constexpr (P == Probe::kPackBf16)
-        store(outputOf<uint32_t>(arguments) + i, packBf16(1, x));
+        store(findProbeOutput<uint32_t>(arguments) + i, packBf16(1, x));
       else
-        store(outputOf<float>(arguments) + i, P == Probe::kExponential ? exponential(x) : reciprocal(x));
+        store(findProbeOutput<float>(arguments) + i,
+              P == Probe::kExponential ? exponential(x) : reciprocal(x));
     }
   }
 };

@@ -12,10 +12,10 @@ namespace sluice::gpu {
 struct Bf16 {
   using Element = uint16_t;
   static constexpr int kCount = 8;  // in a part
-  SLUICE_DEVICE static float valueOf(const Part& part, int i) {
+  SLUICE_DEVICE static float unpackValue(const Part& part, int i) {
     return i % 2 == 0 ? firstBf16(part.words[i / 2]) : secondBf16(part.words[i / 2]);
   }
-  SLUICE_DEVICE static Part partOf(const float (&values)[kCount]) {
+  SLUICE_DEVICE static Part packPart(const float (&values)[kCount]) {
     Part part;
     SLUICE_UNROLL
     for (int i = 0; i < kCount; i += 2) part.words[i / 2] = packBf16(values[i], values[i + 1]);
@@ -26,10 +26,10 @@ struct Bf16 {
 struct Fp32 {
   using Element = float;
   static constexpr int kCount = 4;
-  SLUICE_DEVICE static float valueOf(const Part& part, int i) {
+  SLUICE_DEVICE static float unpackValue(const Part& part, int i) {
     return __builtin_bit_cast(float, part.words[i]);
   }
-  SLUICE_DEVICE static Part partOf(const float (&values)[kCount]) {
+  SLUICE_DEVICE static Part packPart(const float (&values)[kCount]) {
     Part part;
     SLUICE_UNROLL
     for (int i = 0; i < kCount; ++i) part.words[i] = __builtin_bit_cast(uint32_t, values[i]);
@@ -41,7 +41,7 @@ template <class Number>
 using Values = float[Number::kCount];
 
 template <class Number>
-SLUICE_DEVICE int partsOf(int columns) {
+SLUICE_DEVICE int countParts(int columns) {
   return (columns + Number::kCount - 1) / Number::kCount;
 }
 
@@ -95,7 +95,7 @@ template <class Number, class Body>
 SLUICE_DEVICE void forParts(const RowWork* work, const Body& body) {
   const int rows = load(&work->rows), columns = load(&work->columns);
   if (columns <= 0) return;
-  RowWalk at(partsOf<Number>(columns), mathThread(), kMathThreads);
+  RowWalk at(countParts<Number>(columns), mathThread(), kMathThreads);
   for (; at.row < rows; at.advance()) body(at.row, at.piece, columns);
 }
 

@@ -55,7 +55,7 @@ SLUICE_DEVICE void sumOfPart(const RowWork* work, int row, int piece, int column
       if (part[i] < 0) continue;
       SLUICE_UNROLL
       for (int n = 0; n < Number::kCount; ++n) {
-        const float value = Number::valueOf(raw[i], n);
+        const float value = Number::unpackValue(raw[i], n);
         ofParts[n] = part[i] == 0 ? value : ofParts[n] + value;
         if (part[i] == parts - 1) sum[n] += weight[i] * ofParts[n];
       }
@@ -79,9 +79,9 @@ SLUICE_DEVICE void sumWeighted(const RowWork* work) {
       if (bias != nullptr) {
         const Part last = loadPart<Number>(bias, piece, columns);
         SLUICE_UNROLL
-        for (int n = 0; n < Number::kCount; ++n) sum[n] += Number::valueOf(last, n);
+        for (int n = 0; n < Number::kCount; ++n) sum[n] += Number::unpackValue(last, n);
       }
-      result = Number::partOf(sum);
+      result = Number::packPart(sum);
     }
     storePart<Number>(outRow(work, 0, row), piece, columns, result);
   });
@@ -110,8 +110,8 @@ SLUICE_DEVICE void addRows(const RowWork* work) {
     const Part b = loadPart<Bf16>(inRow(work, 1, row), piece, columns);
     Values<Bf16> sum;
     SLUICE_UNROLL
-    for (int n = 0; n < Bf16::kCount; ++n) sum[n] = Bf16::valueOf(a, n) + Bf16::valueOf(b, n);
-    storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::partOf(sum));
+    for (int n = 0; n < Bf16::kCount; ++n) sum[n] = Bf16::unpackValue(a, n) + Bf16::unpackValue(b, n);
+    storePart<Bf16>(outRow(work, 0, row), piece, columns, Bf16::packPart(sum));
   });
 }
 
@@ -125,8 +125,8 @@ SLUICE_DEVICE void scaleRows(const RowWork* work) {
       const float factor = alpha * floatAt(weights, row, 1);
       Values<Number> scaled;
       SLUICE_UNROLL
-      for (int n = 0; n < Number::kCount; ++n) scaled[n] = factor * Number::valueOf(raw, n);
-      raw = Number::partOf(scaled);
+      for (int n = 0; n < Number::kCount; ++n) scaled[n] = factor * Number::unpackValue(raw, n);
+      raw = Number::packPart(scaled);
     }
     storePart<Number>(outRow(work, 0, row), piece, columns, raw);
   });
@@ -140,11 +140,11 @@ SLUICE_DEVICE void dotRows(const RowWork* work) {
   auto* const out = reinterpret_cast<float*>(load(&work->out[0]));
   for (int row = mathWarp(); row < rows; row += kMathWarps) {
     Values<Bf16> sums = {};
-    for (int piece = laneIndex(); piece < partsOf<Bf16>(columns); piece += 32) {
+    for (int piece = laneIndex(); piece < countParts<Bf16>(columns); piece += 32) {
       const Part a = loadPart<Bf16>(inRow(work, 0, row), piece, columns);
       const Part b = loadPart<Bf16>(vector, piece, columns);
       SLUICE_UNROLL
-      for (int n = 0; n < Bf16::kCount; ++n) sums[n] += Bf16::valueOf(a, n) * Bf16::valueOf(b, n);
+      for (int n = 0; n < Bf16::kCount; ++n) sums[n] += Bf16::unpackValue(a, n) * Bf16::unpackValue(b, n);
     }
     float sum = 0;
     SLUICE_UNROLL

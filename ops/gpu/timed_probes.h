@@ -11,7 +11,7 @@ namespace sluice::gpu::probes {
 
 // Nanoseconds, by thread 0.
 SLUICE_DEVICE void storeTime(const ProbeArguments& arguments, uint64_t begin) {
-  if (threadIndex() == 0) store(outputOf<uint64_t>(arguments), globalTimer() - begin);
+  if (threadIndex() == 0) store(findProbeOutput<uint64_t>(arguments), globalTimer() - begin);
 }
 
 // A row of an area by 8 threads, of which each copies 16 bytes of `from`; below 0: zeros.
@@ -30,13 +30,13 @@ struct TimedRowsProbe {
     if (laneIndex() == 0) arriveExpecting(barrier, kRows * 128);
     syncWarp();
     for (int row = laneIndex(); row < kRows; row += 32)
-      copyBox(area + 128 * row, &arguments.maps[0], barrier, 0, load(inputOf<int32_t>(arguments) + row), 0,
-              1);
+      copyBox(area + 128 * row, &arguments.maps[0], barrier, 0,
+              load(findProbeInput<int32_t>(arguments) + row), 0, 1);
   }
 
   SLUICE_DEVICE static void byThreads(const ProbeArguments& arguments, std::byte* area, Barrier* barrier) {
     for (int row = threadIndex() / 8; row < kRows; row += kThreads / 8)
-      copyRowPart(arguments, area, row, load(inputOf<int32_t>(arguments) + row));
+      copyRowPart(arguments, area, row, load(findProbeInput<int32_t>(arguments) + row));
     holdForParts(barrier);
     arrive(barrier);
   }
@@ -72,7 +72,7 @@ struct TimedScaledRowsProbe {
     const uint64_t begin = globalTimer();
     for (int time = 0; time < arguments.number; ++time) {
       for (int row = laneIndex() / 8; row < kTimedRows; row += 4) {
-        const int source = load(inputOf<int32_t>(arguments) + row), byte = laneIndex() % 8 * 16;
+        const int source = load(findProbeInput<int32_t>(arguments) + row), byte = laneIndex() % 8 * 16;
         Part part = loadPart<2>(arguments.data + source * arguments.pitch + byte, 8);
         const auto scale = static_cast<float>(source);
         SLUICE_UNROLL
@@ -113,7 +113,7 @@ struct RowPartsProbe {
     Barrier* const barrier = makeBarrier(kThreads);
     std::byte* const area = sharedMemory() + 1024;
     if (const int row = threadIndex() / 8; row < kBoxRows)
-      copyRowPart(arguments, area, row, load(inputOf<int32_t>(arguments) + row));
+      copyRowPart(arguments, area, row, load(findProbeInput<int32_t>(arguments) + row));
     holdForParts(barrier);
     arrive(barrier);
     await(arguments, barrier, 0);

@@ -50,12 +50,12 @@ struct alignas(8) SumPair {
 };
 
 // Two elements of a gradient, as they are in memory: of fp32, or of bf16.
-SLUICE_DEVICE float firstOf(SumPair pair) { return pair.first; }
-SLUICE_DEVICE float secondOf(SumPair pair) { return pair.second; }
-SLUICE_DEVICE float firstOf(uint32_t pair) { return firstBf16(pair); }
-SLUICE_DEVICE float secondOf(uint32_t pair) { return secondBf16(pair); }
-SLUICE_DEVICE SumPair pairOf(float first, float second) { return {first, second}; }
-SLUICE_DEVICE uint32_t pairOf(uint16_t first, uint16_t second) { return first | uint32_t{second} << 16; }
+SLUICE_DEVICE float takeFirst(SumPair pair) { return pair.first; }
+SLUICE_DEVICE float takeSecond(SumPair pair) { return pair.second; }
+SLUICE_DEVICE float takeFirst(uint32_t pair) { return firstBf16(pair); }
+SLUICE_DEVICE float takeSecond(uint32_t pair) { return secondBf16(pair); }
+SLUICE_DEVICE SumPair joinPair(float first, float second) { return {first, second}; }
+SLUICE_DEVICE uint32_t joinPair(uint16_t first, uint16_t second) { return first | uint32_t{second} << 16; }
 
 template <class Element>
 using PairOf = std::conditional_t<sizeof(Element) == 4, SumPair, uint32_t>;
@@ -82,7 +82,7 @@ SLUICE_DEVICE PairOf<Element> loadPair(const GradPart& part, int row, int column
   constexpr Element kNothing = sizeof(Element) == 4 ? static_cast<Element>(-0.F) : Element{0x8000};
   const auto* const from = reinterpret_cast<const Element*>(part.corner + row * part.pitch) + column;
   const int left = row < part.rows ? part.columns - column : 0;
-  return pairOf(left > 0 ? load(from) : kNothing, left > 1 ? load(from + 1) : kNothing);
+  return joinPair(left > 0 ? load(from) : kNothing, left > 1 ? load(from + 1) : kNothing);
 }
 
 // Writes to an area what some sums of this thread make of what was there before.
@@ -92,8 +92,8 @@ SLUICE_DEVICE void stageSums(std::byte* area, const float* sum, const PairOf<Ele
   SLUICE_UNROLL
   for (int i = 0; i < kSums; i += 2) {
     auto* const place = reinterpret_cast<PairOf<Element>*>(area + fragmentPlace<sizeof(Element)>(i));
-    const float first = firstOf(before[i / 2]) + alpha * sum[i];
-    const float second = secondOf(before[i / 2]) + alpha * sum[i + 1];
+    const float first = takeFirst(before[i / 2]) + alpha * sum[i];
+    const float second = takeSecond(before[i / 2]) + alpha * sum[i + 1];
     if constexpr (sizeof(Element) == 4)
       store(place, SumPair{first, second});
     else

@@ -20,7 +20,7 @@ double nearest(double x, const RoundingInfo& info) {
   return std::nearbyint(x / step) * step;
 }
 
-double powerOf(double amax, const RoundingInfo& info) {
+double findPower(double amax, const RoundingInfo& info) {
   const double quotient = info.isFloor
                               ? std::floor(std::log2(amax)) - info.largestExponent
                               : std::ceil(std::log2(amax / (1.75 * std::exp2(info.largestExponent))));
@@ -28,12 +28,12 @@ double powerOf(double amax, const RoundingInfo& info) {
   return std::exp2(std::clamp(quotient, least, 127.0 - info.largestExponent));
 }
 
-double largestOf(const RoundingInfo& info) { return 1.75 * std::exp2(info.largestExponent); }
+double findLargest(const RoundingInfo& info) { return 1.75 * std::exp2(info.largestExponent); }
 
 bool isKnown(double amax) { return amax >= double{kLeastAmax} && std::isfinite(amax); }
 
 void roundScaled(const FactorView& factor, const RoundingInfo& info, double amax, double unit) {
-  const double down = isKnown(amax) ? static_cast<float>(largestOf(info) / amax) : 1.0F;
+  const double down = isKnown(amax) ? static_cast<float>(findLargest(info) / amax) : 1.0F;
   for (int64_t i = 0; i < factor.sum; ++i)
     for (int64_t j = 0; j < factor.count; ++j) {
       double& x = factor.data[i * factor.sumStride + j * factor.stride];
@@ -52,15 +52,15 @@ void scaleReference(const FactorView& factor, const float* scale, double unit) {
     }
 }
 
-double unitOf(Rounding rounding, double amax) {
-  const RoundingInfo& info = infoOf(rounding);
-  return info.isScaled && isKnown(amax) ? static_cast<float>(amax / largestOf(info)) : 1.0F;
+double roundingUnit(Rounding rounding, double amax) {
+  const RoundingInfo& info = findInfo(rounding);
+  return info.isScaled && isKnown(amax) ? static_cast<float>(amax / findLargest(info)) : 1.0F;
 }
 
 void roundReference(const FactorView& factor, Rounding rounding, double amax) {
-  const RoundingInfo& info = infoOf(rounding);
+  const RoundingInfo& info = findInfo(rounding);
   if (rounding == Rounding::kNone) return;
-  if (info.isScaled) return roundScaled(factor, info, amax, unitOf(rounding, amax));
+  if (info.isScaled) return roundScaled(factor, info, amax, roundingUnit(rounding, amax));
   const int64_t across = info.isSquare ? kMxBlock : 1;
   for (int64_t i0 = 0; i0 < factor.sum; i0 += kMxBlock)
     for (int64_t j0 = 0; j0 < factor.count; j0 += across) {
@@ -75,7 +75,7 @@ void roundReference(const FactorView& factor, Rounding rounding, double amax) {
         isFinite = isFinite && std::isfinite(x);
         most = std::max(most, std::abs(x));
       });
-      const double power = isFinite && most > 0 ? powerOf(most, info) : 1;
+      const double power = isFinite && most > 0 ? findPower(most, info) : 1;
       forBlock([&](double& x) {
         x = isFinite ? nearest(flushed(x) / power, info) * power : std::numeric_limits<double>::quiet_NaN();
       });

@@ -21,7 +21,7 @@ struct FactorView {
 void roundReference(const FactorView& factor, Rounding rounding, double amax = 0);
 
 // What numbers of the 8-bit float are multiplied by if they are scaled; 1 for others.
-double unitOf(Rounding rounding, double amax);
+double roundingUnit(Rounding rounding, double amax);
 
 // Multiplies number i of each sum by scale[i], and rounds it to a bf16 number times `unit`.
 void scaleReference(const FactorView& factor, const float* scale, double unit);

@@ -71,7 +71,7 @@ class AmaxReader {
 
 }  // namespace
 
-Expected<std::vector<AmaxSignature>> amaxesOf(const TaskProgram& program, int rank) {
+Expected<std::vector<AmaxSignature>> describeAmaxInputs(const TaskProgram& program, int rank) {
   return AmaxReader(program, rank).read();
 }
 

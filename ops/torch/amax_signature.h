@@ -27,6 +27,6 @@ struct AmaxSignature {
 };
 
 // Those of the entries "forward" and "backward", by name. Errors: other types or shapes than described above.
-Expected<std::vector<AmaxSignature>> amaxesOf(const TaskProgram& program, int rank);
+Expected<std::vector<AmaxSignature>> describeAmaxInputs(const TaskProgram& program, int rank);
 
 }  // namespace sluice

@@ -56,7 +56,7 @@ std::string describeProgram(const TaskProgram& program, int rank) {
       R"({{"name": {}, "target": {}, "ranks": {}, "experts": {}, "experts_of_rank": {}, "top_k": {}, )"
       R"("max_tokens": {}, "entries": [{}], "tensors": [{}]}})",
       quoted(program.name), quoted(program.target), program.mesh.peers(), program.experts,
-      program.expertsOf(rank), program.topK, program.maxTokens, fmt::join(entries, ", "),
+      program.countExperts(rank), program.topK, program.maxTokens, fmt::join(entries, ", "),
       fmt::join(tensors, ", "));
 }
 

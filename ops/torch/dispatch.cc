@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using ExchangePtr = c10::intrusive_ptr<TokenExchange>;
 
-int64_t rowBytesOf(const at::Tensor& tensor) {
+int64_t countRowBytes(const at::Tensor& tensor) {
   return tensor.element_size() * (tensor.dim() > 1 ? tensor.size(1) : 1);
 }
 
@@ -59,7 +59,7 @@ class Arrival : public StepWatcher {
  private:
   void* place(std::span<const int32_t> firstRows) {
     if (!layout_)
-      layout_ = std::make_shared<const RowLayout>(valueOf(makeRowLayout(firstRows, fixed_, multiple_)));
+      layout_ = std::make_shared<const RowLayout>(valueOrThrow(makeRowLayout(firstRows, fixed_, multiple_)));
     const Buffer& buffer = exchange_.at(name_);
     const int64_t columns = exchange_.columns(name_);
     rows = makeTensor(buffer.type, {layout_->rows, columns});
@@ -76,7 +76,7 @@ class Arrival : public StepWatcher {
     probs = makeTensor(DType::kF32, {layout_->rows});
     std::fill_n(experts.data_ptr<int64_t>(), layout_->rows, -1);
     const LayerState& state = *exchange_.state();
-    const int64_t first = state.program().firstExpertOf(state.rank());
+    const int64_t first = state.program().findFirstExpert(state.rank());
     for (size_t e = 0; e < all.size(); ++e) {
       counts.data_ptr<int64_t>()[e] = all[e].received;
       counts.data_ptr<int64_t>()[all.size() + e] = all[e].padded;
@@ -94,14 +94,14 @@ class Arrival : public StepWatcher {
   }
 
   void finish(const OutputReader& output) {
-    spreadRows(*layout_, received_.data_ptr(), rows.data_ptr(), rowBytesOf(rows));
+    spreadRows(*layout_, received_.data_ptr(), rows.data_ptr(), countRowBytes(rows));
     received_.reset();
     if (!hasProbs_) return;
-    const TensorView view = valueOf(output("row_probs"));
+    const TensorView view = valueOrThrow(output("row_probs"));
     if (exchange_.isByRank())
       selectOwn(static_cast<const float*>(view.data));
     else
-      spreadRows(*layout_, view.data, probs.data_ptr(), rowBytesOf(probs));
+      spreadRows(*layout_, view.data, probs.data_ptr(), countRowBytes(probs));
   }
 
   // Selects the ids and probabilities of this rank's experts among all ids and probabilities of each row's
@@ -149,7 +149,7 @@ at::Tensor received(const RowLayout& layout, const at::Tensor& rows) {
   std::vector<int64_t> shape = rows.sizes().vec();
   shape[0] = layout.received;
   const at::Tensor made = at::empty(shape, rows.options());
-  gatherRows(layout, rows.data_ptr(), made.data_ptr(), rowBytesOf(rows));
+  gatherRows(layout, rows.data_ptr(), made.data_ptr(), countRowBytes(rows));
   return made;
 }
 
@@ -177,7 +177,7 @@ OptionalPending runStep(const ExchangePtr& exchange, std::string_view entry,
     throwIfFailed(state.run(entry, named, step.held.set, extras));
     return {};
   }
-  auto pending = valueOf(state.submit(entry, named, step.held.set, extras));
+  auto pending = valueOrThrow(state.submit(entry, named, step.held.set, extras));
   const bool isBegun = !arrival || arrival->awaitBegun();
   if (!isBegun) throwIfFailed(pending.wait());
   if (arrival) tensors.insert(tensors.begin(), arrival->rows);
@@ -196,8 +196,8 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
                                const at::Tensor& ids, const at::Tensor& probs, DispatchCall* call) {
     LayerState& state = *exchange->state();
     const std::vector<NamedTensor> named = {
-        {"x", viewOf(x)}, {"expert_ids", viewOf(ids)}, {"probs", viewOf(probs)}};
-    const HeldSet held = refusing(state, [&] { return valueOf(state.savedSets().take()); });
+        {"x", viewTensor(x)}, {"expert_ids", viewTensor(ids)}, {"probs", viewTensor(probs)}};
+    const HeldSet held = refusing(state, [&] { return valueOrThrow(state.savedSets().take()); });
     const auto made = std::make_shared<Arrival>(*exchange, call->rows, call->multiple);
     try {
       call->pending = runStep(exchange, "dispatch", named, {held}, made, call->submit, {x, ids, probs});
@@ -221,18 +221,18 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
     refusing(state, [&] {
       refuseSecondDerivative();
       const variable_list saved = ctx->get_saved_variables();
-      step = stepOf(saved[0], state);
-      const auto layout = exchange->layoutOf(step.held);
+      step = findHeldStep(saved[0], state);
+      const auto layout = exchange->findLayout(step.held);
       dRows = received(*layout, grads[0].contiguous().resolve_neg());
       dRowProbs = received(*layout, grads[2].contiguous().resolve_neg());
       if (exchange->isByRank()) dRowProbs = ofTokens(*exchange, *layout, dRowProbs, saved[1]);
       dx = makeTensor(exchange->at("dx").type, {step.tokens, exchange->columns("dx")});
       dProbs = makeTensor(DType::kF32, {step.tokens, exchange->columns("d_probs")});
     });
-    const std::vector<NamedTensor> named = {{"d_rows", viewOf(dRows)},
-                                            {"d_row_probs", viewOf(dRowProbs)},
-                                            {"dx", viewOf(dx)},
-                                            {"d_probs", viewOf(dProbs)}};
+    const std::vector<NamedTensor> named = {{"d_rows", viewTensor(dRows)},
+                                            {"d_row_probs", viewTensor(dRowProbs)},
+                                            {"dx", viewTensor(dx)},
+                                            {"d_probs", viewTensor(dProbs)}};
     runStep(exchange, "dispatch_backward", named, step, nullptr, false, {});
     if (exchange->isByRank()) dProbs = at::cat({at::zeros_like(dProbs), dProbs}, 1);
     return {at::Tensor(), dx, at::Tensor(), dProbs, at::Tensor()};
@@ -245,13 +245,13 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
     HeldStep step;
     at::Tensor y, read;
     refusing(*exchange->state(), [&] {
-      step = stepOf(handle, *exchange->state());
+      step = findHeldStep(handle, *exchange->state());
       const DType type = exchange->at("out_rows").type;
       checkTensor("rows", rows, torchType(type), {step.rows, exchange->columns("out_rows")});
-      read = received(*exchange->layoutOf(step.held), rows);
+      read = received(*exchange->findLayout(step.held), rows);
       y = makeTensor(type, {step.tokens, exchange->columns("y")});
     });
-    const std::vector<NamedTensor> named = {{"out_rows", viewOf(read)}, {"y", viewOf(y)}};
+    const std::vector<NamedTensor> named = {{"out_rows", viewTensor(read)}, {"y", viewTensor(y)}};
     *pending = runStep(exchange, "combine", named, step, nullptr, submit, {y, read, handle});
     ctx->save_for_backward({handle});
     ctx->saved_data["exchange"] = exchange;
@@ -263,11 +263,11 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
     HeldStep step;
     const at::Tensor dy = refusing(*exchange->state(), [&] {
       refuseSecondDerivative();
-      step = stepOf(ctx->get_saved_variables()[0], *exchange->state());
+      step = findHeldStep(ctx->get_saved_variables()[0], *exchange->state());
       return grads[0].contiguous().resolve_neg();
     });
-    const std::vector<NamedTensor> named = {{"dy", viewOf(dy)}};
-    const auto made = std::make_shared<Arrival>(*exchange, exchange->layoutOf(step.held));
+    const std::vector<NamedTensor> named = {{"dy", viewTensor(dy)}};
+    const auto made = std::make_shared<Arrival>(*exchange, exchange->findLayout(step.held));
     runStep(exchange, "combine_backward", named, step, made, false, {});
     return {at::Tensor(), made->rows, at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -307,7 +307,7 @@ void TokenExchange::keepLayout(HeldSet held, std::shared_ptr<const RowLayout> la
   layouts_[held.set] = std::move(layout);
 }
 
-std::shared_ptr<const RowLayout> TokenExchange::layoutOf(HeldSet held) const {
+std::shared_ptr<const RowLayout> TokenExchange::findLayout(HeldSet held) const {
   const std::lock_guard<std::mutex> lock(layoutsMutex_);
   return layouts_.at(held.set);
 }

@@ -49,7 +49,7 @@ class TokenExchange : public torch::CustomClassHolder {
 
   // The rows of the step that filled a set.
   void keepLayout(HeldSet held, std::shared_ptr<const RowLayout> layout);
-  std::shared_ptr<const RowLayout> layoutOf(HeldSet held) const;
+  std::shared_ptr<const RowLayout> findLayout(HeldSet held) const;
 
  private:
   Program load(const std::string& path) const;

@@ -22,7 +22,7 @@ namespace sluice {
 }
 
 template <class T>
-T valueOf(Expected<T> expected) {
+T valueOrThrow(Expected<T> expected) {
   if (!expected) throwRuntime(expected.error().message);
   return *std::move(expected);
 }

@@ -9,7 +9,8 @@ namespace {
 
 // A weight in the program's type. Float32 parameters give a rounded copy; their gradients stay float32,
 // because autograd converts gradients to the parameter's type.
-at::Tensor weightOf(const WeightSignature& signature, const at::Tensor& weight, const at::Device& device) {
+at::Tensor prepareWeight(const WeightSignature& signature, const at::Tensor& weight,
+                         const at::Device& device) {
   const at::ScalarType type = torchType(signature.type);
   const bool rounds = type == at::kBFloat16 && weight.defined() && weight.scalar_type() == at::kFloat;
   checkTensor(signature.name, weight, rounds ? at::kFloat : type, signature.shape, device);
@@ -25,7 +26,7 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
   const StepGuard guard(device());
   Program program = refusing(*ranks_, [&] {
     Program loaded = loadProgram(*ranks_, path);
-    auto signature = signatureOf(loaded.tables(), static_cast<int>(ranks_->rank()), weights);
+    auto signature = readSignature(loaded.tables(), static_cast<int>(ranks_->rank()), weights);
     if (!signature) throwValue(fmt::format("{}: {}", path, signature.error().message));
     signature_ = *std::move(signature);
     return loaded;
@@ -33,7 +34,7 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
   state_ = makeLayerState(*ranks_, std::move(program), path, arguments);
 }
 
-uint64_t Layer::contentOf(size_t w, const at::Tensor& weight) const {
+uint64_t Layer::contentVersion(size_t w, const at::Tensor& weight) const {
   // tensors of inference mode have no count of changes
   if (!packsFrozen_ || weight.requires_grad() || weight.is_inference()) return 0;
   const uint32_t version = weight.unsafeGetTensorImpl()->version_counter().current_version();
@@ -44,8 +45,8 @@ uint64_t Layer::contentOf(size_t w, const at::Tensor& weight) const {
   return same ? seen->second.content : 0;
 }
 
-uint64_t Layer::keepContentOf(size_t w, const at::Tensor& weight) {
-  if (const uint64_t known = contentOf(w, weight); known != 0) return known;
+uint64_t Layer::keepContentVersion(size_t w, const at::Tensor& weight) {
+  if (const uint64_t known = contentVersion(w, weight); known != 0) return known;
   if (!packsFrozen_ || weight.requires_grad() || weight.is_inference()) return 0;
   const std::lock_guard lock(seenMutex_);
   SeenWeight now{c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(weight.getIntrusivePtr()),
@@ -80,10 +81,10 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
   checkTensor("expert_weights", expertWeights, at::kFloat, {tokens, signature.topK}, layer.device());
   step.expertWeights = expertWeights;
   for (size_t w = 0; w < weights.size(); ++w) {
-    step.weights.push_back(weightOf(signature.weights[w], weights[w], layer.device()));
+    step.weights.push_back(prepareWeight(signature.weights[w], weights[w], layer.device()));
     // a rounded copy is freed after the step
     const bool rounded = !step.weights[w].is_same(weights[w]);
-    step.contents.push_back(rounded ? 0 : layer.keepContentOf(w, weights[w]));
+    step.contents.push_back(rounded ? 0 : layer.keepContentVersion(w, weights[w]));
   }
   step.amaxes = AmaxTensors(signature.amaxes, amaxesUsed, amaxes);
   step.y = makeTensor(DType::kBF16, {tokens, signature.outHidden}, layer.device());
@@ -91,15 +92,16 @@ ForwardStep prepareForward(Layer& layer, const at::Tensor& x, const at::Tensor& 
 }
 
 std::vector<NamedTensor> ForwardStep::named(const LayerSignature& signature) const {
-  std::vector<NamedTensor> tensors = {{"x", viewOf(x)}, {"expert_ids", viewOf(expertIds)}, {"y", viewOf(y)}};
-  if (placement.defined()) tensors.push_back({"placement", viewOf(placement)});
-  if (signature.readsExpertWeights) tensors.push_back({"expert_weights", viewOf(expertWeights)});
+  std::vector<NamedTensor> tensors = {
+      {"x", viewTensor(x)}, {"expert_ids", viewTensor(expertIds)}, {"y", viewTensor(y)}};
+  if (placement.defined()) tensors.push_back({"placement", viewTensor(placement)});
+  if (signature.readsExpertWeights) tensors.push_back({"expert_weights", viewTensor(expertWeights)});
   for (size_t w = 0; w < weights.size(); ++w)
     if (signature.weights[w].readByForward)
       tensors.push_back(
-          {signature.weights[w].name, viewOf(weights[w], signature.weights[w].type), contents[w]});
+          {signature.weights[w].name, viewTensor(weights[w], signature.weights[w].type), contents[w]});
   amaxes.bindForward(signature.amaxes, [&](const std::string& name, const at::Tensor& tensor) {
-    tensors.push_back({name, viewOf(tensor)});
+    tensors.push_back({name, viewTensor(tensor)});
   });
   return tensors;
 }

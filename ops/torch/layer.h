@@ -38,10 +38,10 @@ class Layer : public torch::CustomClassHolder {
   // shows that they changed. Costs as much memory again as the weights.
   void packFrozen(bool whether) { packsFrozen_ = whether; }
 
-  // NamedTensor::content of weight number `w`: 0 if it is not the tensor of the last keepContentOf(), or may
-  // have changed unseen. keepContentOf() keeps a new one.
-  uint64_t contentOf(size_t w, const at::Tensor& weight) const;
-  uint64_t keepContentOf(size_t w, const at::Tensor& weight);
+  // NamedTensor::content of weight number `w`: 0 if it is not the tensor of the last keepContentVersion(), or
+  // may have changed unseen. keepContentVersion() keeps a new one.
+  uint64_t contentVersion(size_t w, const at::Tensor& weight) const;
+  uint64_t keepContentVersion(size_t w, const at::Tensor& weight);
 
   const LayerSignature& signature() const { return signature_; }
   LayerState& state() const { return *state_; }

@@ -125,7 +125,7 @@ class Reader {
   }
 
   Status readAmaxes() {
-    auto amaxes = amaxesOf(program_, rank_);
+    auto amaxes = describeAmaxInputs(program_, rank_);
     if (!amaxes) return amaxes.error();
     for (const AmaxSignature& amax : *amaxes) {
       for (Tensors* reads : {&forwardReads_, &backwardReads_}) take(*reads, amax.used);
@@ -171,8 +171,8 @@ std::vector<BufferId> callersTensors(const TaskProgram& program, EntryId entry, 
   return tensors;
 }
 
-Expected<LayerSignature> signatureOf(const TaskProgram& program, int rank,
-                                     const std::vector<std::string>& weights) {
+Expected<LayerSignature> readSignature(const TaskProgram& program, int rank,
+                                       const std::vector<std::string>& weights) {
   const auto forward = findEntry(program, "forward");
   const auto backward = findEntry(program, "backward");
   if (!forward) return Error{"the program has no entry 'forward'"};

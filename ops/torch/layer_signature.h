@@ -48,8 +48,8 @@ struct LayerSignature {
 
 // `weights` names the weights in the order of the op's arguments. Errors: entries or tensors are missing,
 // superfluous, or of other types or shapes than described above.
-Expected<LayerSignature> signatureOf(const TaskProgram& program, int rank,
-                                     const std::vector<std::string>& weights);
+Expected<LayerSignature> readSignature(const TaskProgram& program, int rank,
+                                       const std::vector<std::string>& weights);
 
 // Describes the program for people and Python, as JSON: name, limits, entries with the tensors that they read
 // and write, and tensors with type, shape (sizes, or "T" and "R") and role.

@@ -44,7 +44,7 @@ std::tuple<std::string, std::vector<std::string>, bool, bool, bool, std::string>
           std::move(single),
           read.hasCodes(),
           read.rows->rounds(),
-          sluice::infoOf(read.rows->rounding).isScaled,
+          sluice::findInfo(read.rows->rounding).isScaled,
           kSources[static_cast<int>(read.rows->amax)]};
 }
 

@@ -19,7 +19,7 @@ constexpr std::string_view kWeightAmax = "weight_amax";
 
 // A weight or bias [N, C] or [N] as the program has it: [1, N, C], [1, N] or [N].
 TensorView viewAs(const Buffer& buffer, const at::Tensor& tensor) {
-  TensorView view = viewOf(tensor);
+  TensorView view = viewTensor(tensor);
   if (view.shape.size() < buffer.shape.size()) view.shape.insert(view.shape.begin(), 1);
   return view;
 }
@@ -106,7 +106,7 @@ Ready prepare(LinearLayer& layer, const at::Tensor& x, const at::Tensor& weight,
     if (!layer.accumulates()) throwRuntime("main_grad is given, but the layer's program does not accumulate");
     checkTensor("main_grad", *mainGrad, at::kFloat, shapeOf(layer.at("weight_grad"), false));
   }
-  ready.held = valueOf(layer.state().savedSets().take());
+  ready.held = valueOrThrow(layer.state().savedSets().take());
   return ready;
 }
 
@@ -153,7 +153,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (at::GradMode::is_enabled())
         throwRuntime("the op sluice::linear has no second derivative: call backward without create_graph");
       const variable_list saved = ctx->get_saved_variables();
-      held = stepOf(saved[0], layer->state());
+      held = findHeldStep(saved[0], layer->state());
       LinearStep made(*layer);
       dys[0] = dys[0].contiguous().resolve_neg();
       made.bind("dy", dys[0]);
@@ -217,7 +217,7 @@ Program LinearLayer::load(const std::string& path) {
       tensors_.emplace(tables.buffers[b].name, BufferId{b});
   for (const char* name : {"x", "weight", "y"})
     if (!tensors_.contains(name)) throwValue(fmt::format("{}: the program has no tensor '{}'", path, name));
-  amaxes_ = valueOf(amaxesOf(tables, static_cast<int>(ranks_->rank())));
+  amaxes_ = valueOrThrow(describeAmaxInputs(tables, static_cast<int>(ranks_->rank())));
   for (const Family& family : tables.families) {
     accumulates_ = accumulates_ || sluice::accumulates(family);
     if (tables.at(family.entry).name == "backward")

@@ -107,7 +107,7 @@ class BackwardStep {
     if (at::GradMode::is_enabled())
       throwRuntime("the op sluice::moe has no second derivative: call backward without create_graph");
     const variable_list saved = ctx_.get_saved_variables();
-    held = stepOf(saved[kSavedToken], layer_.state()).held;
+    held = findHeldStep(saved[kSavedToken], layer_.state()).held;
     bind("dy", dy.contiguous().resolve_neg());
     if (signature_.backwardReadsX) bind("x", saved[kSavedX]);
     if (signature_.backwardReadsExpertWeights) bind("expert_weights", saved[kSavedExpertWeights]);
@@ -130,14 +130,14 @@ class BackwardStep {
 
   at::Tensor bind(std::string name, at::Tensor tensor) {
     names_.push_back(std::make_unique<std::string>(std::move(name)));
-    named_.push_back({*names_.back(), viewOf(tensor)});
+    named_.push_back({*names_.back(), viewTensor(tensor)});
     tensors_.push_back(tensor);
     return tensor;
   }
 
   void bindWeight(size_t w, const at::Tensor& tensor) {
     const WeightSignature& weight = signature_.weights[w];
-    named_.push_back({weight.name, viewOf(tensor, weight.type), layer_.contentOf(w, tensor)});
+    named_.push_back({weight.name, viewTensor(tensor, weight.type), layer_.contentVersion(w, tensor)});
     tensors_.push_back(tensor);
   }
 
@@ -214,7 +214,7 @@ ReadyForward readyForward(Layer& layer, const at::Tensor& x, const at::Tensor& i
   if (asked && weights.size() == signature.weights.size())
     checkTrainable(signature, x, expertWeights, weights);
   ForwardStep step = prepareForward(layer, x, ids, expertWeights, weights, placement, amaxesUsed, amaxes);
-  return {std::move(step), valueOf(layer.state().savedSets().take())};
+  return {std::move(step), valueOrThrow(layer.state().savedSets().take())};
 }
 
 // A forward step, and its backward if one is required. It is submitted if there is a place for it.

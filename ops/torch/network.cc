@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-std::string bytesOf(const std::string& digits) {
+std::string decodeDigits(const std::string& digits) {
   std::string bytes(digits.size() / 2, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) {
     uint8_t byte = 0;
@@ -23,7 +23,7 @@ std::string bytesOf(const std::string& digits) {
 
 }  // namespace
 
-Network::Network() : endpoint_(valueOf(openUcx())) {}
+Network::Network() : endpoint_(valueOrThrow(openUcx())) {}
 
 std::string Network::address() const {
   std::string digits;
@@ -40,11 +40,11 @@ c10::intrusive_ptr<Ranks> Network::join(const std::string& job, int64_t rank,
     throwValue(fmt::format("{} addresses, but {} machines", addresses.size(), machines.size()));
   UcxJob ucx{job, static_cast<int>(rank), {}, timeoutSeconds};
   for (size_t i = 0; i < addresses.size(); ++i) {
-    ucx.peers.push_back({bytesOf(addresses[i]), machines[i]});
+    ucx.peers.push_back({decodeDigits(addresses[i]), machines[i]});
     if (ucx.peers.back().address.empty())
       throwValue(fmt::format("address {} is not one of a Network: '{}'", i, addresses[i]));
   }
-  return c10::make_intrusive<Ranks>(valueOf(joinUcx(*endpoint_, ucx)), threads, timeoutSeconds);
+  return c10::make_intrusive<Ranks>(valueOrThrow(joinUcx(*endpoint_, ucx)), threads, timeoutSeconds);
 }
 
 }  // namespace sluice

@@ -15,13 +15,13 @@ struct BackwardTensors {
   std::vector<at::Tensor> tensors;  // that the step uses
 
   void add(std::string_view name, at::Tensor tensor) {
-    named.push_back({name, viewOf(tensor)});
+    named.push_back({name, viewTensor(tensor)});
     tensors.push_back(std::move(tensor));
   }
 };
 
 // With zeros as the gradient of y.
-BackwardTensors backwardOf(Layer& layer, const ForwardStep& step) {
+BackwardTensors prepareBackwardTensors(Layer& layer, const ForwardStep& step) {
   const LayerSignature& signature = layer.signature();
   const int64_t tokens = step.x.size(0);
   BackwardTensors made;
@@ -34,7 +34,7 @@ BackwardTensors backwardOf(Layer& layer, const ForwardStep& step) {
   for (size_t w = 0; w < signature.weights.size(); ++w) {
     const WeightSignature& weight = signature.weights[w];
     if (weight.readByBackward) {
-      made.named.push_back({weight.name, viewOf(step.weights[w], weight.type), step.contents[w]});
+      made.named.push_back({weight.name, viewTensor(step.weights[w], weight.type), step.contents[w]});
       made.tensors.push_back(step.weights[w]);
     }
     if (!weight.hasGrad) continue;
@@ -59,8 +59,8 @@ std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTrain
   BackwardTensors backward = refusing(state, [&] {
     if (!layer->signature().hasBackward) throwRuntime("the layer's program has no entry 'backward'");
     step = prepareForward(*layer, x, ids, expertWeights, weights, placement, {}, {});
-    BackwardTensors made = backwardOf(*layer, step);
-    held = valueOf(state.savedSets().take());
+    BackwardTensors made = prepareBackwardTensors(*layer, step);
+    held = valueOrThrow(state.savedSets().take());
     return made;
   });
   const StepGuard guard(layer->device());
@@ -71,9 +71,9 @@ std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTrain
   std::vector<at::Tensor> used = {step.y, step.x, step.expertIds, step.placement, step.expertWeights};
   used.insert(used.end(), step.weights.begin(), step.weights.end());
   backward.tensors.insert(backward.tensors.end(), used.begin(), used.end());
-  auto forward = c10::make_intrusive<Pending>(layer, state, std::move(used), valueOf(std::move(first)));
+  auto forward = c10::make_intrusive<Pending>(layer, state, std::move(used), valueOrThrow(std::move(first)));
   return {std::move(forward), c10::make_intrusive<Pending>(layer, state, std::move(backward.tensors),
-                                                           valueOf(std::move(second)))};
+                                                           valueOrThrow(std::move(second)))};
 }
 
 }  // namespace sluice

@@ -22,7 +22,7 @@ std::shared_ptr<Transport> join(const std::string& job, int64_t rank, int64_t si
   if (const Status known = checkDeviceName(device); !known) throwValue(known.error().message);
   if (device != "cpu" && size > 1)
     throwRuntime(fmt::format("device '{}': found {} ranks, expected a rank alone", device, size));
-  return valueOf(makeTransport(
+  return valueOrThrow(makeTransport(
       {size == 1 ? "threads" : "shm", static_cast<int>(size), static_cast<int>(rank), job, timeoutSeconds}));
 }
 
@@ -41,12 +41,12 @@ Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeo
     : timeoutSeconds_(timeoutSeconds),
       device_(device == "cuda" ? "cuda:0" : device),
       transport_(std::move(transport)) {
-  DeviceMaker maker = valueOf(makeDevice(device, 1));
+  DeviceMaker maker = valueOrThrow(makeDevice(device, 1));
   const StepGuard guard(device_);
-  workspace_ = valueOf(Workspace::create(*transport_, {.threads = static_cast<int>(threads),
-                                                       .pin = true,
-                                                       .device = std::move(maker),
-                                                       .callers = frameworkThreads()}));
+  workspace_ = valueOrThrow(Workspace::create(*transport_, {.threads = static_cast<int>(threads),
+                                                            .pin = true,
+                                                            .device = std::move(maker),
+                                                            .callers = frameworkThreads()}));
 }
 
 void Ranks::checkOnCpu(std::string_view what) const {
@@ -75,13 +75,13 @@ void Ranks::refuse(const std::string& why) {
 
 int64_t Ranks::largest(const std::string& what, int64_t number) {
   checkProcess();
-  return valueOf(workspace_->largest(what, number, timeoutSeconds_));
+  return valueOrThrow(workspace_->largest(what, number, timeoutSeconds_));
 }
 
 void Ranks::checkProcess() const { throwIfFailed(origin_.check("the group of ranks")); }
 
 Program loadProgram(const Ranks& ranks, const std::string& path) {
-  Program program = valueOf(Program::load(path));
+  Program program = valueOrThrow(Program::load(path));
   if (program.ranks() != ranks.size())
     throwValue(fmt::format("{}: the program was compiled for {} ranks, but there are {}", path,
                            program.ranks(), ranks.size()));

@@ -27,7 +27,7 @@ bool fits(at::IntArrayRef sizes, const std::vector<int64_t>& shape) {
 }
 
 // Expects a type that torchType() returns; others throw.
-DType typeOf(const at::Tensor& tensor) {
+DType readDType(const at::Tensor& tensor) {
   uint8_t type = 0;
   while (torchType(static_cast<DType>(type)) != tensor.scalar_type()) ++type;
   return static_cast<DType>(type);
@@ -87,9 +87,9 @@ void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType
     throwValue(fmt::format("{} is a view that negates what its memory holds: call .resolve_neg()", name));
 }
 
-TensorView viewOf(const at::Tensor& tensor) { return viewOf(tensor, typeOf(tensor)); }
+TensorView viewTensor(const at::Tensor& tensor) { return viewTensor(tensor, readDType(tensor)); }
 
-TensorView viewOf(const at::Tensor& tensor, DType type) {
+TensorView viewTensor(const at::Tensor& tensor, DType type) {
   return {type, tensor.sizes().vec(), tensor.data_ptr()};
 }
 

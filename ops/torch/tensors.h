@@ -27,8 +27,8 @@ void checkTensor(std::string_view name, const at::Tensor& tensor, at::ScalarType
                  const std::vector<int64_t>& shape, const at::Device& device = at::kCPU);
 
 // The view of a tensor that passed checkTensor(); of a weight as `type`, which PyTorch may have no type for.
-TensorView viewOf(const at::Tensor& tensor);
-TensorView viewOf(const at::Tensor& tensor, DType type);
+TensorView viewTensor(const at::Tensor& tensor);
+TensorView viewTensor(const at::Tensor& tensor, DType type);
 
 // Makes an uninitialized tensor. The second function takes large ones on the CPU from the pool.
 at::Tensor makeTensor(DType type, const std::vector<int64_t>& shape, const at::Device& device = at::kCPU);

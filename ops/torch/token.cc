@@ -27,7 +27,7 @@ at::Tensor makeToken(c10::intrusive_ptr<torch::CustomClassHolder> owner, LayerSt
                        at::TensorOptions(at::kByte));
 }
 
-HeldStep stepOf(const at::Tensor& token, const LayerState& state) {
+HeldStep findHeldStep(const at::Tensor& token, const LayerState& state) {
   TokenContent content;
   if (!token.defined() || token.scalar_type() != at::kByte || token.numel() != int64_t{sizeof content} ||
       !token.is_contiguous() || !token.device().is_cpu())

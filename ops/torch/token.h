@@ -23,6 +23,6 @@ struct HeldStep {
 at::Tensor makeToken(c10::intrusive_ptr<torch::CustomClassHolder> owner, LayerState& state, HeldStep step);
 
 // Throws if the token belongs to another state, or if its set was released.
-HeldStep stepOf(const at::Tensor& token, const LayerState& state);
+HeldStep findHeldStep(const at::Tensor& token, const LayerState& state);
 
 }  // namespace sluice

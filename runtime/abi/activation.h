@@ -38,7 +38,7 @@ inline ActivationPoint clampedSigmoid(double limit, double scale, double shift, 
 }
 
 inline ActivationPoint activationAt(ActivationKind kind, double limit, double gate, double up) {
-  if (!infoOf(kind).isGated()) up = 1;
+  if (!findInfo(kind).isGated()) up = 1;
   switch (kind) {
     case ActivationKind::kSwiglu:
     case ActivationKind::kSilu:

@@ -181,8 +181,8 @@ struct RowDotArgs {
 using sluice::ActivationKind;  // runtime/program/program.fbs; runtime/abi/activation.h defines them in double
 
 // The column of up, counted from that of gate; 0 if the kind has no gate.
-constexpr int32_t upColumnOf(ActivationKind kind, int32_t column, int32_t inter) {
-  if (!infoOf(kind).isGated()) return 0;
+constexpr int32_t findUpColumn(ActivationKind kind, int32_t column, int32_t inter) {
+  if (!findInfo(kind).isGated()) return 0;
   return column > 0 ? column : inter;
 }
 

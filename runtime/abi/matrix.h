@@ -25,7 +25,7 @@ struct MatrixOf {
   MatrixOf(Void* elements, int64_t leading, DType elementType)
       : data(elements), ld(leading), type(elementType) {}
   template <class T>
-  MatrixOf(T* elements, int64_t leading) : data(elements), ld(leading), type(dtypeOf(elements)) {}
+  MatrixOf(T* elements, int64_t leading) : data(elements), ld(leading), type(findDType(elements)) {}
 
   // The part that begins at this element.
   MatrixOf from(int64_t row, int64_t column) const {

@@ -18,7 +18,7 @@ std::string dimText(const TaskProgram& program, int rank, const Dim& dim) {
     case Extent::kPairs:
       return "P";
     case Extent::kExperts:
-      return std::to_string(program.expertsOf(rank));
+      return std::to_string(program.countExperts(rank));
   }
   return "?";
 }
@@ -31,7 +31,7 @@ std::string shapeText(const TaskProgram& program, int rank, const std::vector<Di
 
 bool fits(const TaskProgram& program, int rank, const Dim& dim, int64_t size) {
   if (dim.extent == Extent::kFixed) return size == dim.size;
-  return dim.extent == Extent::kExperts ? size == program.expertsOf(rank) : size >= 0;
+  return dim.extent == Extent::kExperts ? size == program.countExperts(rank) : size >= 0;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ thread_local LastError lastError;
 
 constexpr const char* kOutOfMemory = "out of memory";
 
-std::string textOf(const char* what) noexcept {
+std::string textOrEmpty(const char* what) noexcept {
   try {
     return what;
   } catch (...) {
@@ -50,9 +50,9 @@ sluice_status reportException(std::string* own) noexcept {
   } catch (const std::length_error&) {  // thrown by containers for sizes beyond all memory
     lastError.fixed = kOutOfMemory;
   } catch (const std::exception& exception) {
-    return report({SLUICE_ERROR_INTERNAL, textOf(exception.what())}, own);
+    return report({SLUICE_ERROR_INTERNAL, textOrEmpty(exception.what())}, own);
   } catch (...) {
-    return report({SLUICE_ERROR_INTERNAL, textOf("an unknown exception")}, own);
+    return report({SLUICE_ERROR_INTERNAL, textOrEmpty("an unknown exception")}, own);
   }
   if (own) own->assign(kOutOfMemory);  // a string this short is stored in the object
   return SLUICE_ERROR_MEMORY;

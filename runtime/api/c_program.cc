@@ -34,7 +34,7 @@ std::vector<TensorFacts> tensorsOf(const TaskProgram& program) {
   return tensors;
 }
 
-std::vector<EntryFacts> entriesOf(const TaskProgram& program, const std::vector<TensorFacts>& tensors) {
+std::vector<EntryFacts> listEntryFacts(const TaskProgram& program, const std::vector<TensorFacts>& tensors) {
   std::vector<EntryFacts> entries(program.entries.size());
   for (uint32_t e = 0; e < entries.size(); ++e) {
     std::vector<bool> reads(program.buffers.size()), writes(program.buffers.size());
@@ -68,7 +68,7 @@ Outcome give(Expected<Program> loaded, sluice_program** program) {
   if (!loaded) return failed(loaded.error());
   std::unique_ptr<sluice_program> handle(new sluice_program{std::move(*loaded), {}, {}});
   handle->tensors = tensorsOf(handle->program.tables());
-  handle->entries = entriesOf(handle->program.tables(), handle->tensors);
+  handle->entries = listEntryFacts(handle->program.tables(), handle->tensors);
   *program = handle.release();
   return {};
 }

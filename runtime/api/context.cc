@@ -27,7 +27,7 @@ Status checkOptions(const Transport& transport, const ContextOptions& options) {
 
 // For the trace of a step that fails; empty: none.
 Expected<std::string> findHangFile(const Transport& transport, const ContextOptions& options) {
-  if (!options.onHang.empty()) return hangFileOf(options.onHang, transport);
+  if (!options.onHang.empty()) return makeHangFile(options.onHang, transport);
   const char* const variable = std::getenv("SLUICE_ON_HANG");
   if (!variable || !*variable) return std::string();
   const auto explain = [](const Error& error) {
@@ -35,7 +35,7 @@ Expected<std::string> findHangFile(const Transport& transport, const ContextOpti
   };
   const Expected<std::string> pattern = parseOnHang(variable);
   if (!pattern) return explain(pattern.error());
-  Expected<std::string> file = hangFileOf(*pattern, transport);
+  Expected<std::string> file = makeHangFile(*pattern, transport);
   if (!file) return explain(file.error());
   return file;
 }
@@ -201,7 +201,7 @@ Traffic Context::traffic() const {
   if (impl_->origin.isForked()) return {};
   impl_->settle();
   const Step& step = impl_->rank->step();
-  return step.plan ? trafficOf(step) : Traffic{};
+  return step.plan ? countTraffic(step) : Traffic{};
 }
 
 std::vector<int32_t> Context::expertRows() const {

@@ -16,7 +16,7 @@ Expected<std::string> parseOnHang(std::string_view text) {
   return Error{fmt::format("found '{}', expected trace or trace=FILE", oneLine(text))};
 }
 
-Expected<std::string> hangFileOf(const std::string& pattern, const Transport& transport) {
+Expected<std::string> makeHangFile(const std::string& pattern, const Transport& transport) {
   if (pattern.empty()) return pattern;
   if (transport.size() > 1 && !hasRank(pattern))
     return Error{fmt::format("found no {} in '{}', expected it in the files of {} ranks", kRankInPath,

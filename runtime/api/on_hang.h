@@ -17,6 +17,6 @@ Expected<std::string> parseOnHang(std::string_view text);
 // The file of this rank: `pattern` with "{rank}" replaced by the rank; by the variable RANK, if it is set, as
 // by torchrun, and ranks are processes, because several groups of ranks may belong to a job. Empty if
 // `pattern` is. Error: more than one rank and no "{rank}".
-Expected<std::string> hangFileOf(const std::string& pattern, const Transport& transport);
+Expected<std::string> makeHangFile(const std::string& pattern, const Transport& transport);
 
 }  // namespace sluice

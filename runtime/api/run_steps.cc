@@ -92,7 +92,7 @@ Status Context::Impl::stepInOrder(const QueuedRun& asked, const std::vector<Boun
   recorder = trace ? &*trace : lastStep ? &*lastStep : nullptr;
   if (!trace && lastStep) lastStep->clear();
   const int64_t begin = monotonicNanoseconds();
-  const StepRequest request{Workspace::Impl::stepOf(asked.ticket),
+  const StepRequest request{Workspace::Impl::ticketStep(asked.ticket),
                             number,
                             asked.entry,
                             asked.saved,
@@ -130,7 +130,7 @@ void Context::Impl::recordSpan(SpanKind kind, const QueuedRun& asked, int64_t be
   span.end = end;
   span.kind = kind;
   span.entry = asked.entry;
-  span.slot = static_cast<int64_t>(Workspace::Impl::stepOf(asked.ticket));
+  span.slot = static_cast<int64_t>(Workspace::Impl::ticketStep(asked.ticket));
   span.index = routing;
   recorder->rank().makeRoom(1);
   recorder->rank().add(span);
@@ -146,7 +146,7 @@ void Context::Impl::recordStep(const QueuedRun& asked, const StepTimes& times) {
 // A refused step, after which the ranks can go on, leaves no span and no file.
 Error Context::Impl::explainFailure(const QueuedRun& asked, const StepTimes& times, Error error) {
   if (!recorder || !transport.isAborted()) return error;
-  recorder->fail(asked.entry, static_cast<int64_t>(Workspace::Impl::stepOf(asked.ticket)), error.message);
+  recorder->fail(asked.entry, static_cast<int64_t>(Workspace::Impl::ticketStep(asked.ticket)), error.message);
   if (times.end > times.bound) {
     recordStep(asked, times);
   } else {

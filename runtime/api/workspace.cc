@@ -73,7 +73,7 @@ Status Workspace::Impl::refuse(uint64_t ticket, std::string_view entry, const st
                                double timeoutSeconds) {
   if (transport.isAborted()) return Error{transport.abortMessage()};
   StepOffer offer;
-  offer.step = stepOf(ticket);
+  offer.step = ticketStep(ticket);
   offer.name = entry;
   offer.failure = why.empty() ? "the step is refused" : why;
   static_cast<void>(meeting->hold(offer, timeoutSeconds));
@@ -162,7 +162,7 @@ Status Workspace::agree(std::string_view what, uint64_t digest, double timeoutSe
   return impl_->meetInTurn([&](uint64_t ticket) {
     StepOffer offer;
     offer.kind = StepOffer::Kind::kAgree;
-    offer.step = Impl::stepOf(ticket);
+    offer.step = Impl::ticketStep(ticket);
     offer.name = what;
     offer.routing = digest;
     offer.arguments = arguments;
@@ -174,12 +174,12 @@ Expected<int64_t> Workspace::largest(std::string_view what, int64_t number, doub
   Status all = impl_->meetInTurn([&](uint64_t ticket) {
     StepOffer offer;
     offer.kind = StepOffer::Kind::kAgree;
-    offer.step = Impl::stepOf(ticket);
+    offer.step = Impl::ticketStep(ticket);
     offer.name = what;
     offer.tokens = number;
     Status held = impl_->meeting->hold(offer, timeoutSeconds);
     for (int rank = 0; held && rank < impl_->transport.size(); ++rank)
-      number = std::max(number, impl_->meeting->tokensOf(rank));
+      number = std::max(number, impl_->meeting->rankTokens(rank));
     return held;
   });
   if (!all) return all.error();

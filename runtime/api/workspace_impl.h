@@ -60,7 +60,7 @@ struct Workspace::Impl {
 
   // The members below are used by the thread that has the turn. Each turn is a step, with one ticket and one
   // meeting.
-  static uint64_t stepOf(uint64_t ticket) { return ticket + 1; }
+  static uint64_t ticketStep(uint64_t ticket) { return ticket + 1; }
   std::unique_ptr<Meeting> meeting;
   // Refuses the step, which fails at all ranks. Error: the transport was aborted.
   Status refuse(uint64_t ticket, std::string_view entry, const std::string& why, double timeoutSeconds);

@@ -28,17 +28,17 @@ constexpr ActivationInfo kActivations[] = {
 };
 static_assert(std::size(kActivations) == static_cast<size_t>(ActivationKind::MAX) + 1);
 
-constexpr const ActivationInfo& infoOf(ActivationKind kind) {
+constexpr const ActivationInfo& findInfo(ActivationKind kind) {
   return kActivations[static_cast<size_t>(kind)];
 }
 
 // The sharding of the columns, or rows, that an activation reads if it gives the columns, or rows, of a
 // shard: the same part of each input.
-constexpr Sharding shardedColumnsOf(ActivationKind kind) {
-  return infoOf(kind).isGated() ? Sharding::kGateUpColumns : Sharding::kColumns;
+constexpr Sharding findShardedColumns(ActivationKind kind) {
+  return findInfo(kind).isGated() ? Sharding::kGateUpColumns : Sharding::kColumns;
 }
-constexpr Sharding shardedRowsOf(ActivationKind kind) {
-  return infoOf(kind).isGated() ? Sharding::kGateUpRows : Sharding::kRows;
+constexpr Sharding findShardedRows(ActivationKind kind) {
+  return findInfo(kind).isGated() ? Sharding::kGateUpRows : Sharding::kRows;
 }
 
 }  // namespace sluice

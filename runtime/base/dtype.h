@@ -112,9 +112,9 @@ constexpr uint8_t toE8m0(float number) {
   return static_cast<uint8_t>(std::bit_cast<uint32_t>(number) >> 23 & 0xffu);
 }
 
-constexpr DType dtypeOf(const float*) { return DType::kF32; }
-constexpr DType dtypeOf(const BFloat16*) { return DType::kBF16; }
-constexpr DType dtypeOf(const int8_t*) { return DType::kI8; }
+constexpr DType findDType(const float*) { return DType::kF32; }
+constexpr DType findDType(const BFloat16*) { return DType::kBF16; }
+constexpr DType findDType(const int8_t*) { return DType::kI8; }
 
 // Element `index` as a number; NaN for F16, with which no op computes.
 inline double elementAt(DType type, const void* data, int64_t index) {

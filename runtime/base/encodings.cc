@@ -29,11 +29,11 @@ std::string placeNames() {
   return fmt::format("{}, {}NAME", names, kWeight);
 }
 
-bool isSquare(const Encoding& encoding) { return infoOf(encoding.rounding).isSquare; }
-bool isScaled(const Encoding& encoding) { return infoOf(encoding.rounding).isScaled; }
-bool isFloor(const Encoding& encoding) { return infoOf(encoding.rounding).isFloor; }
+bool isSquare(const Encoding& encoding) { return findInfo(encoding.rounding).isSquare; }
+bool isScaled(const Encoding& encoding) { return findInfo(encoding.rounding).isScaled; }
+bool isFloor(const Encoding& encoding) { return findInfo(encoding.rounding).isFloor; }
 bool isE5m2(const Encoding& encoding) {
-  return encoding.rounds() && infoOf(encoding.rounding).mantissaBits == 2;
+  return encoding.rounds() && findInfo(encoding.rounding).mantissaBits == 2;
 }
 
 // Whether a place can have an encoding at all.

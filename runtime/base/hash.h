@@ -12,14 +12,14 @@
 
 namespace sluice {
 
-inline uint64_t hashOf(std::span<const std::byte> bytes, uint64_t seed = 0) {
+inline uint64_t hashContent(std::span<const std::byte> bytes, uint64_t seed = 0) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
 // The hash of the elements' bytes; the elements must have no padding.
 template <class T>
-uint64_t hashOf(const T& list, uint64_t seed = 0) {
-  return hashOf(std::as_bytes(std::span(list)), seed);
+uint64_t hashContent(const T& list, uint64_t seed = 0) {
+  return hashContent(std::as_bytes(std::span(list)), seed);
 }
 
 }  // namespace sluice

@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-std::string folderOf(const std::string& path) {
+std::string parentFolder(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
@@ -28,12 +28,12 @@ Error systemError(const std::string& path, const char* what) {
 
 constexpr int kAttempts = 100;  // names that an earlier process may have left
 
-std::string nameOf(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+std::string descriptorPath(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
 // No file if the file system has no nameless files, or cannot give them a name later.
 FileDescriptor openNameless(const std::string& path) {
-  FileDescriptor file(::open(folderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
-  if (file && ::access(nameOf(file.get()).c_str(), F_OK) != 0) file.reset();
+  FileDescriptor file(::open(parentFolder(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
+  if (file && ::access(descriptorPath(file.get()).c_str(), F_OK) != 0) file.reset();
   return file;
 }
 
@@ -86,7 +86,7 @@ class SignalsBlocked {
 
 // Makes the rename itself durable. A file system that cannot sync a folder is no reason to fail.
 void syncFolder(const std::string& path) {
-  const FileDescriptor folder(::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor folder(::open(parentFolder(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) ::fsync(folder.get());
 }
 
@@ -176,7 +176,7 @@ Status PendingFile::commit() {
 Status PendingFile::giveName() {
   const SignalsBlocked blocked;
   if (temporary_.empty()) {
-    const std::string self = nameOf(file_.get());
+    const std::string self = descriptorPath(file_.get());
     if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
     for (int attempt = 0; errno == EEXIST && temporary_.empty() && attempt < kAttempts; ++attempt) {
       std::string name = fmt::format("{}.tmp-{}-{}", path_, ::getpid(), attempt);

@@ -43,18 +43,20 @@ constexpr RoundingInfo kRoundings[] = {
 };
 static_assert(sizeof kRoundings / sizeof kRoundings[0] == static_cast<int32_t>(Rounding::MAX) + 1);
 
-constexpr const RoundingInfo& infoOf(Rounding rounding) { return kRoundings[static_cast<int32_t>(rounding)]; }
+constexpr const RoundingInfo& findInfo(Rounding rounding) {
+  return kRoundings[static_cast<int32_t>(rounding)];
+}
 
 // Whether rounded numbers have codes of E4M3: the codes of q(x s) if they are scaled, else codes with a power
 // of two per block of a column.
 constexpr bool isEncodable(Rounding rounding) {
-  const RoundingInfo& info = infoOf(rounding);
+  const RoundingInfo& info = findInfo(rounding);
   return rounding != Rounding::kNone && info.mantissaBits == 3 && !info.isSquare;
 }
 
 // Likewise, with a power of two per block.
 constexpr bool isEncodableInBlocks(Rounding rounding) {
-  return isEncodable(rounding) && !infoOf(rounding).isScaled;
+  return isEncodable(rounding) && !findInfo(rounding).isScaled;
 }
 
 inline constexpr float kLeastAmax = 0x1p-110F;  // so that neither s nor 1 / s leaves the normal numbers

@@ -16,7 +16,7 @@ inline double secondsNow(clockid_t clock = CLOCK_MONOTONIC) {
 }
 
 // The median, of two in the middle the upper one; 0 of none.
-inline double medianOf(std::vector<double> values) {
+inline double computeMedian(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

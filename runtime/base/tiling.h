@@ -19,7 +19,7 @@ struct Tiling {
   uint16_t flags = 0;
   Rounding roundA = Rounding::kNone;  // of the factors of a product
   Rounding roundB = Rounding::kNone;
-  float alpha = 0;  // factor of the product; 0 if the op has none or it is 1: use alphaOf()
+  float alpha = 0;  // factor of the product; 0 if the op has none or it is 1: use effectiveAlpha()
   ActivationKind activation = ActivationKind::kSwiglu;  // for ops that have one
   BFloat16 limit = {0};                                 // bound of a clamped activation
   friend bool operator==(const Tiling&, const Tiling&) = default;
@@ -27,7 +27,7 @@ struct Tiling {
 static_assert(sizeof(Tiling) == 32);
 
 // The factor of a product.
-constexpr float alphaOf(const Tiling& tiling) { return tiling.alpha == 0 ? 1 : tiling.alpha; }
+constexpr float effectiveAlpha(const Tiling& tiling) { return tiling.alpha == 0 ? 1 : tiling.alpha; }
 
 // Whether a product rounds a factor.
 constexpr bool roundsFactors(const Tiling& tiling) {

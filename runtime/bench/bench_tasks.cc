@@ -60,7 +60,7 @@ int run(int rounds) {
   for (const Case& each : cases)
     fmt::print("{:<32}{:>10}{:>10.1f}{:>11.1f}\n", each.name, each.chain->context().lastRun().tasks,
                *std::min_element(each.seconds.begin(), each.seconds.end()) * 1e9,
-               medianOf(each.seconds) * 1e9);
+               computeMedian(each.seconds) * 1e9);
   return 0;
 }
 

@@ -26,12 +26,12 @@ Expected<AllGather> AllGather::create(Transport& transport, size_t bytes) {
   return gather;
 }
 
-size_t AllGather::wordOf(int source) const {
+size_t AllGather::wordOffset(int source) const {
   return ((number_ & 1) * static_cast<size_t>(transport_->size()) + static_cast<size_t>(source)) * kCacheLine;
 }
 
 bool AllGather::hasCome(int source) const {
-  auto* word = reinterpret_cast<uint64_t*>(transport_->local(boards_.words()) + wordOf(source));
+  auto* word = reinterpret_cast<uint64_t*>(transport_->local(boards_.words()) + wordOffset(source));
   // pairs with Transport::post(); seq_cst because Doorbell requires it
   return std::atomic_ref<uint64_t>(*word).load(std::memory_order_seq_cst) == number_;
 }
@@ -46,7 +46,7 @@ void AllGather::post(std::span<const std::byte> own) {
   boards_.put(number_, own);
   const int ranks = transport_->size(), rank = transport_->rank();
   for (int i = 0; i < ranks; ++i)
-    transport_->post((rank + i) % ranks, boards_.words(), wordOf(rank), number_);
+    transport_->post((rank + i) % ranks, boards_.words(), wordOffset(rank), number_);
 }
 
 Status AllGather::await(const Awaited& awaited, double timeoutSeconds) {

@@ -42,7 +42,7 @@ class AllGather {
   const std::byte* of(int rank) const { return boards_.of(number_, rank); }
 
  private:
-  size_t wordOf(int source) const;
+  size_t wordOffset(int source) const;
   bool hasCome(int source) const;
   Status awaitRank(int source, const Awaited& awaited, int64_t deadline, double timeoutSeconds);
   std::string missingRanks() const;

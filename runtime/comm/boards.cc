@@ -26,22 +26,22 @@ Expected<Boards> Boards::create(Transport& transport, size_t bytes, size_t wordB
   return boards;
 }
 
-size_t Boards::offsetOf(uint64_t number, int rank) const {
+size_t Boards::findOffset(uint64_t number, int rank) const {
   return begin_ +
          ((number & 1) * static_cast<size_t>(transport_->size()) + static_cast<size_t>(rank)) * stride_;
 }
 
 const std::byte* Boards::of(uint64_t number, int rank) const {
-  return blocks_ + offsetOf(number, rank) + kChecksumBytes;
+  return blocks_ + findOffset(number, rank) + kChecksumBytes;
 }
 
 void Boards::put(uint64_t number, std::span<const std::byte> block) {
   std::byte* const data = message_.data() + kChecksumBytes;
   std::memcpy(data, block.data(), block.size());
-  const uint64_t checksum = hashOf(std::span(message_).subspan(kChecksumBytes), number);
+  const uint64_t checksum = hashContent(std::span(message_).subspan(kChecksumBytes), number);
   std::memcpy(message_.data(), &checksum, kChecksumBytes);
   const int ranks = transport_->size(), rank = transport_->rank();
-  const size_t offset = offsetOf(number, rank);
+  const size_t offset = findOffset(number, rank);
   if (transport_->sharesMemory())
     return transport_->put(0, memory_, offset, message_.data(), message_.size());
   for (int i = 0; i < ranks; ++i)
@@ -52,7 +52,7 @@ bool Boards::isWhole(uint64_t number, int rank) const {
   const std::byte* const block = of(number, rank);
   uint64_t checksum = 0;
   std::memcpy(&checksum, block - kChecksumBytes, kChecksumBytes);
-  return checksum == hashOf(std::span(block, message_.size() - kChecksumBytes), number);
+  return checksum == hashContent(std::span(block, message_.size() - kChecksumBytes), number);
 }
 
 }  // namespace sluice

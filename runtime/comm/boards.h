@@ -33,7 +33,7 @@ class Boards {
   SymmetricHandle words() const { return memory_; }
 
  private:
-  size_t offsetOf(uint64_t number, int rank) const;
+  size_t findOffset(uint64_t number, int rank) const;
 
   Transport* transport_ = nullptr;
   SymmetricHandle memory_;

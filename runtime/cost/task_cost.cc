@@ -132,7 +132,7 @@ double productSeconds(const MatrixRates& matrix, const ProductRate& rate, double
 namespace {
 
 double vectorSeconds(const Family& family, double elements, const VectorRates& rates) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   switch (op.vector) {
     case VectorWork::kActivation:
       return elements / rates.activation;
@@ -155,7 +155,7 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
   TaskCost cost;
   Traffic traffic;
   cost.task = all.task;
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const double columns = op.usesTileN() ? tileLength(n, family.tiling.tileN) : n;
   if (const int32_t parts = weightParts(family.op, family.tiling); parts > 0) {
     addGmm(program, family, rows, parts * columns, parts * n, reuse, all, cost, traffic);

@@ -36,24 +36,25 @@ class Product {
   Product(const CpuStep& step, const Task& task, std::byte* scratch)
       : family_(step.program().at(task.family)),
         ids_(step.operands(task)),
-        kernels_(*step.kernels().find(productTypesOf(step.program(), family_))),
+        kernels_(*step.kernels().find(findProductTypes(step.program(), family_))),
         tiling_(family_.tiling),
-        range_(rowsOf(step, task)),
-        columns_(tileOf(family_.op, tiling_, task.tile).n),
+        range_(findRows(step, task)),
+        columns_(findTile(family_.op, tiling_, task.tile).n),
         parts_(weightParts(family_.op, tiling_)),
         a_(factorRowsAt(step, task, &Operands::a, range_.begin)),
         transposed_(isTransposed(family_.op, tiling_)),
         weight_(elements<std::byte>(step.at(ids_.b), range_.expert),
                 transposed_ ? tiling_.k : parts_ * tiling_.n, step.program().at(ids_.b).type),
-        bias_(biasOf(step, ids_.bias, ids_.c ? ids_.c : ids_.act, range_.expert, int64_t{parts_} * tiling_.n,
-                     columns_.begin)),
+        bias_(findBias(step, ids_.bias, ids_.c ? ids_.c : ids_.act, range_.expert,
+                       int64_t{parts_} * tiling_.n, columns_.begin)),
         rowScale_(hasRowBlocks(step.program(), family_) ? nullptr : optionalFloats(step, ids_.scaleA, 0)),
         powersA_(powersAt(step)),
         scales_(scalesOf(step)),
-        packedScales_(packedScalesOf(step.program(), family_)),
+        packedScales_(makePackedScales(step.program(), family_)),
         amaxA_(amaxAt(step, ids_.amaxA, range_.expert)),
         amaxB_(amaxAt(step, ids_.amaxB, range_.expert)),
-        alpha_(alphaOf(tiling_) * (ids_.factorB ? *optionalFloats(step, ids_.factorB, range_.expert) : 1)),
+        alpha_(effectiveAlpha(tiling_) *
+               (ids_.factorB ? *optionalFloats(step, ids_.factorB, range_.expert) : 1)),
         scratch_(scratch) {
     if (step.panels != nullptr && range_.rows > 0) packed_ = findPanel(step, task);
   }
@@ -126,7 +127,7 @@ class Product {
   ops::BlockScales scalesOf(const Step& step) const {
     if (!ids_.scaleB) return {.rows = transposed_ ? 1 : tiling_.k, .columns = transposed_ ? tiling_.k : 1};
     const Buffer& scale = step.program().at(ids_.scaleB);
-    const Block block = *blockOf(step.program().at(ids_.b), scale);
+    const Block block = *findBlock(step.program().at(ids_.b), scale);
     ops::BlockScales scales = {.ld = scale.shape.back().size,
                                .rows = static_cast<int32_t>(block.rows),
                                .columns = static_cast<int32_t>(block.columns),
@@ -201,16 +202,16 @@ void callGmm(const CpuStep& step, const Task& task, std::byte* scratch) {
 void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   const Tiling& tiling = family.tiling;
-  const auto [m, n] = tileOf(family.op, tiling, task.tile);
-  const RowRange range = rowsOf(step, task);
+  const auto [m, n] = findTile(family.op, tiling, task.tile);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const ops::Result grad{elements<std::byte>(step.at(ids.c), range.expert), tiling.n,
                          step.program().at(ids.c).type};
   ops::CodeScales codes;
   if (ids.codeScales) {
     const OperandName coded = codedFactor(step.program(), family);
-    codes = codeScalesAt<const BFloat16>(step, ids.codeScales, ids.endScales, range, columnsOf(tiling, coded),
-                                         (coded == &Operands::a ? m : n).begin);
+    codes = codeScalesAt<const BFloat16>(step, ids.codeScales, ids.endScales, range,
+                                         countColumns(tiling, coded), (coded == &Operands::a ? m : n).begin);
   }
   const FactorRows a = factorRowsAt(step, task, &Operands::a, range.begin),
                    b = factorRowsAt(step, task, &Operands::b, range.begin);
@@ -223,7 +224,7 @@ void callGmmWeightGrad(const CpuStep& step, const Task& task, std::byte* scratch
                                 .n = n.length(),
                                 .scratch = scratch,
                                 .accumulate = accumulates(family),
-                                .alpha = alphaOf(tiling),
+                                .alpha = effectiveAlpha(tiling),
                                 .roundA = tiling.roundA,
                                 .roundB = tiling.roundB,
                                 .amaxA = amaxAt(step, ids.amaxA, range.expert),
@@ -294,17 +295,17 @@ void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scr
   });
 }
 
-ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& family) {
+ops::ProductTypes findProductTypes(const TaskProgram& program, const Family& family) {
   // what stays in the task is read by a kernel of activations
   const Operands ids = findOperands(family);
   return {program.at(ids.a).type, program.at(ids.b).type, ids.c ? program.at(ids.c).type : DType::kBF16};
 }
 
-ops::PackedScales packedScalesOf(const TaskProgram& program, const Family& family) {
-  if (productTypesOf(program, family) != ops::kGroupsProduct) return {};
+ops::PackedScales makePackedScales(const TaskProgram& program, const Family& family) {
+  if (findProductTypes(program, family) != ops::kGroupsProduct) return {};
   const Operands ids = findOperands(family);
   if (!ids.scaleB) return {.group = family.tiling.k};
-  const Block block = *blockOf(program.at(ids.b), program.at(ids.scaleB));
+  const Block block = *findBlock(program.at(ids.b), program.at(ids.scaleB));
   return {.group = static_cast<int32_t>(isTransposed(family.op, family.tiling) ? block.columns : block.rows),
           .hasZeros = !ids.zeroB.none()};
 }
@@ -314,9 +315,9 @@ Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) 
     return fmt::format("{} by {} into {}", dtypeName(types.a), dtypeName(types.b), dtypeName(types.c));
   };
   for (const Family& family : program.families) {
-    const OpInfo& op = infoOf(family.op);
+    const OpInfo& op = findInfo(family.op);
     if (!op.hasFactors()) continue;
-    const ops::ProductTypes types = productTypesOf(program, family);
+    const ops::ProductTypes types = findProductTypes(program, family);
     std::vector<ops::ProductTypes> known(kernels.weightGradTypes.begin(), kernels.weightGradTypes.end());
     if (!op.isSum()) {
       known.clear();
@@ -336,12 +337,12 @@ size_t productScratchBytes(const TaskProgram& program, const ops::KernelSet& ker
   const Tiling& t = family.tiling;
   const size_t rows = std::min(slotSize, kRowsInScratch);
   const size_t columns = std::min(t.tileN, t.n);
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   if (op.isSum()) return kernels.weightGradScratchBytes(std::min(t.tileM, t.m), std::min(t.tileN, t.n));
   if (!op.multiplies()) return 0;
   const bool keeps = op.vector == VectorWork::kNone ||
                      (op.vector == VectorWork::kActivation && findBuffer(family, &Operands::gateUp));
-  return kernelScratchBytes(*kernels.find(productTypesOf(program, family)), family) +
+  return kernelScratchBytes(*kernels.find(findProductTypes(program, family)), family) +
          (keeps ? 0 : rows * weightParts(family.op, t) * columns * sizeof(BFloat16));
 }
 

@@ -11,10 +11,10 @@ void callGmmActivation(const CpuStep& step, const Task& task, std::byte* scratch
 void callGmmActivationGrad(const CpuStep& step, const Task& task, std::byte* scratch);
 
 // The types of a product or sum of products.
-ops::ProductTypes productTypesOf(const TaskProgram& program, const Family& family);
+ops::ProductTypes findProductTypes(const TaskProgram& program, const Family& family);
 
 // What is packed with the weight of a product: scales of groups along the sum, and their zeros.
-ops::PackedScales packedScalesOf(const TaskProgram& program, const Family& family);
+ops::PackedScales makePackedScales(const TaskProgram& program, const Family& family);
 
 // Whether the kernels have the products of all families, by the types of their operands; an error names a
 // family that they have not, and what they multiply.

@@ -24,7 +24,7 @@ Expected<std::unique_ptr<Device>> CpuDevice::start(Transport& transport, const C
                                                    int useful) {
   const LocalPlace place = {transport.localRank(), transport.localRanks(), transport.kind() != "threads"};
   CoreShare share{0, {}};
-  if (useful > 0) share = shareOf(usableCores(), place, options.threads);
+  if (useful > 0) share = computeShare(usableCores(), place, options.threads);
   if (!options.pin) share.units.clear();
   auto workers =
       WorkerPool::of(std::min(share.threads, useful), share.units, place.isProcess ? 0 : place.rank);

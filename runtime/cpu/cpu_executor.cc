@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kPage = 4096;
 
 // Whole pages, so that the memory of a worker is near the core that first touched it.
-size_t strideOf(size_t bytes) {
+size_t findStride(size_t bytes) {
   return bytes > std::numeric_limits<size_t>::max() - kPage ? bytes : (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -18,7 +18,7 @@ size_t strideOf(size_t bytes) {
 CpuExecutor::CpuExecutor(std::shared_ptr<const Plan> plan, const ops::KernelSet& kernels, int64_t panelBytes)
     : plan_(std::move(plan)),
       kernels_(kernels),
-      scratchStride_(strideOf(scratchBytesOf(*plan_, kernels))),
+      scratchStride_(findStride(countScratchBytes(*plan_, kernels))),
       panels_(*plan_, kernels, panelBytes) {}
 
 // More than there are addresses is more than any device reserves.

@@ -32,7 +32,7 @@ class CpuExecutor : public Executor {
 
   const Plan& plan() const { return *plan_; }
   // Returns a worker's part of the scratch memory of the run.
-  std::byte* scratchOf(const RunOptions& options, int worker) const {
+  std::byte* findScratch(const RunOptions& options, int worker) const {
     return options.scratch + static_cast<size_t>(worker) * scratchStride_;
   }
 

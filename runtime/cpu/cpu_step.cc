@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-size_t scratchBytesOf(const Plan& plan, const ops::KernelSet& kernels) {
+size_t countScratchBytes(const Plan& plan, const ops::KernelSet& kernels) {
   const TaskProgram& p = plan.program();
   size_t most = 0;
   for (const Family& family : p.families) {

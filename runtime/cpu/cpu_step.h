@@ -17,10 +17,10 @@ struct CpuStep : Step {
 };
 
 // Bytes of scratch memory that a worker needs for any task of the plan.
-size_t scratchBytesOf(const Plan& plan, const ops::KernelSet& kernels);
+size_t countScratchBytes(const Plan& plan, const ops::KernelSet& kernels);
 
-// Runs the task's kernel if the step's work includes it, then signals. `scratch` has scratchBytesOf() bytes,
-// 64-byte aligned.
+// Runs the task's kernel if the step's work includes it, then signals. `scratch` has countScratchBytes()
+// bytes, 64-byte aligned.
 void runTask(const CpuStep& step, const Task& task, std::byte* scratch);
 
 }  // namespace sluice

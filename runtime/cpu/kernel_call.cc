@@ -97,7 +97,7 @@ void combineReturn(const CpuStep& step, const Task& task, std::byte* scratch) {
 }
 
 void activation(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& in = step.at(ids.gateUp);
   const BufferAddress& out = step.at(ids.act);
@@ -112,7 +112,7 @@ void activation(const CpuStep& step, const Family& family, const Task& task) {
 }
 
 void activationGrad(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& grad = step.at(ids.actGrad);
   const BufferAddress& gateUp = step.at(ids.gateUp);
@@ -133,7 +133,7 @@ void activationGrad(const CpuStep& step, const Family& family, const Task& task)
 }
 
 void add(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& a = step.at(ids.a);
   const BufferAddress& b = step.at(ids.b);
@@ -153,7 +153,7 @@ bool isF32(const Step& step, BufferId buffer) { return step.program().at(buffer)
 template <class T>
 void scaleWith(void (*kernel)(const ops::ScaleOf<T>&), const CpuStep& step, const Family& family,
                const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& a = step.at(ids.a);
   const BufferAddress& c = step.at(ids.c);
@@ -163,7 +163,7 @@ void scaleWith(void (*kernel)(const ops::ScaleOf<T>&), const CpuStep& step, cons
           .ldc = leading<T>(c),
           .rows = range.rows,
           .n = family.tiling.n,
-          .alpha = alphaOf(family.tiling),
+          .alpha = effectiveAlpha(family.tiling),
           .rowWeight = optionalFloats(step, ids.rowWeights, range.begin)});
 }
 
@@ -173,9 +173,9 @@ void scale(const CpuStep& step, const Family& family, const Task& task) {
 }
 
 void columnSum(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
-  const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
+  const TileRange columns = findTile(family.op, family.tiling, task.tile).n;
   const BufferAddress& a = step.at(ids.a);
   const ops::Result sums{elements<std::byte>(step.at(ids.c), 0), family.tiling.n,
                          step.program().at(ids.c).type};
@@ -189,7 +189,7 @@ void columnSum(const CpuStep& step, const Family& family, const Task& task) {
 }
 
 void rowDot(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& a = step.at(ids.a);
   const BFloat16* const b = elements<BFloat16>(step.at(ids.b), 0) + int64_t{range.expert} * family.tiling.n;
@@ -205,7 +205,7 @@ void rowDot(const CpuStep& step, const Family& family, const Task& task) {
 }
 
 void quantize(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& a = step.at(ids.a);
   const BufferAddress& codes = step.at(ids.codes);
@@ -237,12 +237,12 @@ void sumWith(void (*kernel)(const ops::WeightedSumOf<T>&), const CpuStep& step, 
           .n = step.program().at(task.family).tiling.n,
           .parts = step.program().mesh.tp,
           .partRows = step.tables->pairs,
-          .bias = biasOf<T>(step, ids.bias, ids.tokens, 0, 0, 0)});
+          .bias = findBias<T>(step, ids.bias, ids.tokens, 0, 0, 0)});
 }
 
 void combineSum(const CpuStep& step, const Task& task) {
   const int32_t topK = step.program().topK;
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const int32_t* position = step.tables->positionOf.data() + int64_t{range.begin} * topK;
   if (isF32(step, ids.returned))
@@ -260,7 +260,7 @@ void combineSum(const CpuStep& step, const Task& task) {
 }
 
 void amax(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
   const BufferAddress& a = step.at(ids.a);
   step.kernels().amax({.a = elements<BFloat16>(a, range.begin),
@@ -271,9 +271,9 @@ void amax(const CpuStep& step, const Family& family, const Task& task) {
 }
 
 void encode(const CpuStep& step, const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step, task);
+  const RowRange range = findRows(step, task);
   const Operands& ids = step.operands(task);
-  const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
+  const TileRange columns = findTile(family.op, family.tiling, task.tile).n;
   const BufferAddress& codes = step.at(ids.codes);
   ops::CodeScalesOf<BFloat16> scales;
   ops::RowPowersOf<BFloat16> powers;

@@ -28,7 +28,7 @@ ParallelExecutor::ParallelExecutor(std::shared_ptr<const Plan> of, const ops::Ke
   for (int worker = 0; worker < threads_; ++worker) {
     shares_.push_back(std::make_unique<Share>());
     for (uint32_t entry = 0; entry < plan().program().entries.size(); ++entry)
-      shares_.back()->entries.push_back(cursorsOf(plan(), EntryId{entry}, worker, threads_, progress_));
+      shares_.back()->entries.push_back(makeCursors(plan(), EntryId{entry}, worker, threads_, progress_));
   }
   tasks_.resize(threads_);
   ends_.resize(threads_);
@@ -177,7 +177,7 @@ std::optional<LaneCursor> ParallelExecutor::earliest(const Run& run, int worker)
 void ParallelExecutor::work(const Run& run, int worker) {
   const DefaultArithmetic alike;
   const CpuStep& step = run.step;
-  std::byte* const scratch = scratchOf(run.options, worker);
+  std::byte* const scratch = findScratch(run.options, worker);
   WorkerTrace trace(run.options.trace, step, worker);
   trace.start(run.begin);
   int64_t tasks = 0, looks = 0, idleLooks = 0;

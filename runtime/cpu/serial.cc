@@ -74,7 +74,7 @@ Expected<int64_t> SerialExecutor::runTasks(const CpuStep& step, const RunOptions
   const DefaultArithmetic alike;
   if (options.trace) options.trace->worker(0).makeRoom(2 * countTasks(step));
   WorkerTrace trace(options.trace, step, 0);
-  std::byte* const scratch = scratchOf(options, 0);
+  std::byte* const scratch = findScratch(options, 0);
   const auto& families = step.plan->at(step.entry).families;
   const auto& order = step.plan->verified().order();
   int64_t tasks = 0;

@@ -14,13 +14,13 @@ namespace {
 
 constexpr uint64_t kPacking = 1, kReady = 2, kNoRoom = 3;  // 0: not packed
 
-constexpr uint64_t stateOf(uint64_t generation, uint64_t state) { return generation << 2 | state; }
+constexpr uint64_t packState(uint64_t generation, uint64_t state) { return generation << 2 | state; }
 
 // Whether the family reads a weight of the caller that kernels can pack.
 bool isPackable(const TaskProgram& program, const ops::KernelSet& kernels, const Family& family) {
-  if (!infoOf(family.op).multiplies() || program.at(findBuffer(family, &Operands::b)).role != Role::kInput)
+  if (!findInfo(family.op).multiplies() || program.at(findBuffer(family, &Operands::b)).role != Role::kInput)
     return false;
-  return kernels.find(productTypesOf(program, family))->packWeight != nullptr;
+  return kernels.find(findProductTypes(program, family))->packWeight != nullptr;
 }
 
 }  // namespace
@@ -43,12 +43,12 @@ uint32_t WeightPanels::addWeight(const std::array<BufferId, 3>& buffers) {
 
 uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, const Family& family) {
   const Tiling& t = family.tiling;
-  const ops::PackedScales scales = packedScalesOf(plan.program(), family);
+  const ops::PackedScales scales = makePackedScales(plan.program(), family);
   const Operands ids = findOperands(family);
   std::array<BufferId, 3> buffers = {ids.b};
   if (scales.group != 0)
     buffers = {ids.b, ids.scaleB, ids.zeroB};
-  else if (infoOf(t.roundB).isScaled)
+  else if (findInfo(t.roundB).isScaled)
     buffers = {ids.b, ids.amaxB};
   const Cut cut{addWeight(buffers),
                 t.n,
@@ -56,7 +56,7 @@ uint32_t WeightPanels::addSet(const Plan& plan, const ops::KernelSet& kernels, c
                 t.tileN,
                 weightParts(family.op, t),
                 isTransposed(family.op, t),
-                productTypesOf(plan.program(), family),
+                findProductTypes(plan.program(), family),
                 scales,
                 t.roundB};
   const auto same = [&](const Set& set) { return set.cut == cut; };
@@ -117,18 +117,18 @@ WeightPanels::Panel WeightPanels::claim(FamilyId family, int32_t expert, int32_t
   const Weight& weight = weights_[set.cut.weight];
   if (!weight.constant) return {};
   Entry& entry = panels_[set.first + size_t(expert) * set.tiles + tile];
-  const uint64_t ready = stateOf(weight.generation, kReady);
+  const uint64_t ready = packState(weight.generation, kReady);
   // pairs with the release in publish()
   uint64_t state = entry.state.load(std::memory_order_acquire);
   if (state == ready) return {entry.data, false, &entry.state, ready};
   // another task packs it, or there was no room for it
   if (state >> 2 == weight.generation) return {};
-  if (!entry.state.compare_exchange_strong(state, stateOf(weight.generation, kPacking),
+  if (!entry.state.compare_exchange_strong(state, packState(weight.generation, kPacking),
                                            std::memory_order_relaxed))
     return {};
   if (entry.data == nullptr) entry.data = take(roundUpToLine(bytes));
   if (entry.data != nullptr) return {entry.data, true, &entry.state, ready};
-  entry.state.store(stateOf(weight.generation, kNoRoom), std::memory_order_relaxed);
+  entry.state.store(packState(weight.generation, kNoRoom), std::memory_order_relaxed);
   return {};
 }
 
@@ -145,8 +145,8 @@ PackedWeights WeightPanels::packed() const {
     const size_t end = s + 1 < sets_.size() ? sets_[s + 1].first : panelCount_;
     for (size_t i = sets_[s].first; i < end; ++i) {
       const uint64_t state = panels_[i].state.load(std::memory_order_relaxed);
-      packed.panels += state == stateOf(generation, kReady);
-      packed.withoutRoom += state == stateOf(generation, kNoRoom);
+      packed.panels += state == packState(generation, kReady);
+      packed.withoutRoom += state == packState(generation, kNoRoom);
     }
   }
   return packed;

@@ -50,7 +50,7 @@ Status Exchange::take(uint64_t step, EntryId entry, const Meeting& meeting) {
       return fail(fmt::format("rank {}: the counts of rank {} before entry '{}' (step {}) arrived damaged",
                               transport_->rank(), source, program_->at(entry).name, step));
   for (int source = 0; source < ranks; ++source)
-    if (const Status sane = checkCounts(source, meeting.tokensOf(source)); !sane)
+    if (const Status sane = checkCounts(source, meeting.rankTokens(source)); !sane)
       return fail(sane.error().message);
   for (int source = 0; source < ranks; ++source)
     if (Status same = checkGroup(source, meeting); !same) return same;
@@ -67,7 +67,7 @@ Status Exchange::checkGroup(int source, const Meeting& meeting) const {
         fmt::format("rank {} has {}, but rank {} of its group, which must have the same tokens, has {}",
                     source, found, first, expected)};
   };
-  const int64_t tokens = meeting.tokensOf(source), firstTokens = meeting.tokensOf(first);
+  const int64_t tokens = meeting.rankTokens(source), firstTokens = meeting.rankTokens(first);
   if (tokens != firstTokens) return differ(fmt::format("{} tokens", tokens), fmt::format("{}", firstTokens));
   const int32_t* const counts = all().of(source);
   const int32_t* const firstCounts = all().of(first);
@@ -102,7 +102,7 @@ Status Exchange::checkCounts(int source, int64_t tokens) {
 uint64_t Exchange::digest() const {
   uint64_t state = step_;
   for (int source = 0; source < transport_->size(); ++source)
-    state = hashOf(std::span(all().of(source), static_cast<size_t>(program_->experts)), state);
+    state = hashContent(std::span(all().of(source), static_cast<size_t>(program_->experts)), state);
   return state;
 }
 

@@ -52,12 +52,12 @@ std::string shapeOf(const Buffer& buffer) {
   return fmt::format("{} [{}]", text::word(buffer.type), shape);
 }
 
-size_t countOf(const Identity& identity) {
+size_t countFacts(const Identity& identity) {
   return static_cast<size_t>(std::min<uint64_t>(identity.count, identity.facts.size()));
 }
 
 const Fact* find(const Identity& identity, const std::string& name) {
-  for (size_t i = 0; i < countOf(identity); ++i)
+  for (size_t i = 0; i < countFacts(identity); ++i)
     if (read(identity.facts[i].name) == name) return &identity.facts[i];
   return nullptr;
 }
@@ -69,7 +69,7 @@ std::string programName(const Identity& identity) {
 
 }  // namespace
 
-Identity identityOf(const VerifiedProgram& verified) {
+Identity makeIdentity(const VerifiedProgram& verified) {
   const TaskProgram& program = *verified;
   Identity identity;
   identity.fingerprint = verified.fingerprint();
@@ -96,7 +96,7 @@ std::optional<std::string> difference(const Identity& other, int otherRank, cons
   if (other.fingerprint == first.fingerprint) return std::nullopt;
   std::string otherFacts, firstFacts;
   size_t shown = 0;
-  for (size_t i = 0; i < countOf(other) && shown < kMaxShown; ++i) {
+  for (size_t i = 0; i < countFacts(other) && shown < kMaxShown; ++i) {
     const std::string name = read(other.facts[i].name), value = read(other.facts[i].value);
     const Fact* same = find(first, name);
     if (name == "program" || !same || read(same->value) == value) continue;
@@ -117,7 +117,7 @@ std::optional<std::string> difference(const Identity& other, int otherRank, cons
 Expected<Identities> Identities::create(Transport& transport, const VerifiedProgram& program) {
   Identities identities;
   identities.transport_ = &transport;
-  const Identity own = identityOf(program);
+  const Identity own = makeIdentity(program);
   auto boards = AllGather::create(transport, sizeof(own));
   if (!boards) {
     transport.abort(

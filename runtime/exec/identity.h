@@ -29,7 +29,7 @@ struct Identity {
   std::array<Fact, 48> facts;  // as many as fit, in order
 };
 
-Identity identityOf(const VerifiedProgram& program);
+Identity makeIdentity(const VerifiedProgram& program);
 
 // Example: rank 1 loaded program 'layer' with max_tokens 512, but rank 0 one with max_tokens 256. If all
 // facts are equal, the difference of the fingerprints; empty if these are equal, too.

@@ -15,13 +15,13 @@ uint64_t packProgress(int64_t window, size_t position) {
 }
 
 // The seat of the lane's core `core` in window `window`.
-size_t seatOf(const Lane& lane, int core, int64_t window) {
+size_t findSeat(const Lane& lane, int core, int64_t window) {
   const int64_t cores = static_cast<int64_t>(lane.seats.size());
   return static_cast<size_t>(((core - window * lane.rotation) % cores + cores) % cores);
 }
 
 // The index of a lane's first core among the cores of all kinds.
-int firstCoreOf(const TaskProgram& program, const Lane& lane) {
+int findFirstCore(const TaskProgram& program, const Lane& lane) {
   return lane.firstCore + (lane.core == CoreKind::kVector ? program.cubeCores : 0);
 }
 
@@ -39,7 +39,7 @@ int countCores(const TaskProgram& program) { return program.cores + program.cube
 LaneProgress::LaneProgress(const TaskProgram& program)
     : first_(progressPlaces(program)), progress_(first_.back()) {}
 
-LanePlace placeOf(const Plan& plan, const Task& task) {
+LanePlace findPlace(const Plan& plan, const Task& task) {
   const Lane& lane = plan.program().at(plan.at(task.family).lane);
   const int64_t slots = plan.program().at(lane.space).window, cores = std::ssize(lane.seats);
   LanePlace place;
@@ -59,7 +59,7 @@ LanePlace placeOf(const Plan& plan, const Task& task) {
 }
 
 bool LaneProgress::isTaken(const Plan& plan, const Task& task) const {
-  const LanePlace place = placeOf(plan, task);
+  const LanePlace place = findPlace(plan, task);
   const auto& progress = progress_[first_[plan.at(task.family).lane.value] + place.core];
   return progress.load(std::memory_order_relaxed) > packProgress(place.window, place.position);
 }
@@ -84,7 +84,7 @@ int64_t LaneCursor::maxTasks(const Step& step) const {
 void LaneCursor::enterWindow(const Step& step) {
   const Lane& lane = step.program().at(lane_);
   firstSlot_ = window_ * step.program().at(lane.space).window;
-  seat_ = lane.seats[seatOf(lane, core_, window_)];
+  seat_ = lane.seats[findSeat(lane, core_, window_)];
   position_ = 0;
 }
 
@@ -120,13 +120,13 @@ void LaneCursor::await(const Step& step) {
         step.events->counter(wait, eventIndex(*step.tables, space, slot, step.program().at(wait).space));
 }
 
-LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress) {
+LaneCursors makeCursors(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress) {
   const TaskProgram& program = plan.program();
   LaneCursors cursors;
   for (LaneId id : plan.at(entry).lanes) {
     const Lane& lane = program.at(id);
     std::vector<LaneCursor> cores;
-    const int served = ((worker - firstCoreOf(program, lane)) % workers + workers) % workers;  // the first
+    const int served = ((worker - findFirstCore(program, lane)) % workers + workers) % workers;  // the first
     for (int core = served; core < static_cast<int>(lane.seats.size()); core += workers)
       cores.emplace_back(id, core, progress.at(id, core));
     cursors.push_back(std::move(cores));

@@ -27,7 +27,7 @@ struct LanePlace {
   int64_t window = 0;
   size_t position = 0;
 };
-LanePlace placeOf(const Plan& plan, const Task& task);
+LanePlace findPlace(const Plan& plan, const Task& task);
 
 class LaneProgress {
  public:
@@ -94,7 +94,7 @@ class LaneCursor {
 using LaneCursors = std::vector<std::vector<LaneCursor>>;
 
 // The cursors of an entry that a worker serves.
-LaneCursors cursorsOf(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress);
+LaneCursors makeCursors(const Plan& plan, EntryId entry, int worker, int workers, LaneProgress& progress);
 
 // The first ready head, by lane priority, inside a lane by slot and tile: a slot is finished before the next
 // is begun. Null: none is ready. `anyLeft` becomes true if a cursor is not done.

@@ -25,12 +25,12 @@ std::string_view takeItem(std::string_view& rest) {
   return item;
 }
 
-std::string_view nameOf(std::string_view item) { return item.substr(0, item.find('=')); }
+std::string_view itemName(std::string_view item) { return item.substr(0, item.find('=')); }
 
 // "VALUE", or "another value" if no item has the name, because the text was too long.
 std::string_view valueIn(std::string_view items, std::string_view name) {
   while (!items.empty())
-    if (const std::string_view item = takeItem(items); nameOf(item) == name)
+    if (const std::string_view item = takeItem(items); itemName(item) == name)
       return item.substr(std::min(name.size() + 1, item.size()));
   return "another value";
 }
@@ -105,7 +105,7 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
   const int ranks = transport_->size();
   anyAsks_ = false;
   for (int source = 0; source < ranks; ++source) {
-    const Header found = headerOf(source);
+    const Header found = readOfferHeader(source);
     if (found.refuses) return Error{fmt::format("rank {}: {}", source, found.failure)};
     anyAsks_ |= found.asks != 0;
   }
@@ -115,10 +115,10 @@ Status Meeting::hold(const StepOffer& offer, double timeoutSeconds) {
   return {};
 }
 
-int64_t Meeting::tokensOf(int rank) const { return headerOf(rank).tokens; }
-int64_t Meeting::rowsOf(int rank) const { return headerOf(rank).rows; }
+int64_t Meeting::rankTokens(int rank) const { return readOfferHeader(rank).tokens; }
+int64_t Meeting::rankRows(int rank) const { return readOfferHeader(rank).rows; }
 
-Meeting::Header Meeting::headerOf(int rank) const {
+Meeting::Header Meeting::readOfferHeader(int rank) const {
   Header header;
   std::memcpy(&header, boards_.of(rank), sizeof(header));
   header.name[sizeof(header.name) - 1] = '\0';
@@ -128,7 +128,7 @@ Meeting::Header Meeting::headerOf(int rank) const {
 }
 
 Status Meeting::compare(int source) const {
-  const Header header = headerOf(source), first = headerOf(0);
+  const Header header = readOfferHeader(source), first = readOfferHeader(0);
   if (header.step != first.step)
     return Error{fmt::format("rank {} {} as step {}, but rank 0 {} as step {}", source, header.does(),
                              header.step, first.does(), first.step)};
@@ -178,7 +178,7 @@ std::string Meeting::differingArgument(int source, const Header& header, const H
   theirs.remove_prefix(call + 2);
   for (std::string_view items : {own, theirs})
     while (!items.empty()) {
-      const std::string_view name = nameOf(takeItem(items));
+      const std::string_view name = itemName(takeItem(items));
       if (const auto a = valueIn(own, name), b = valueIn(theirs, name); a != b)
         return fmt::format("rank {} passed {} as {} to {}, but rank 0 passed {}; all ranks must agree",
                            source, name, a, std::string_view(header.failure).substr(0, call), b);

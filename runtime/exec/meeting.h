@@ -53,14 +53,14 @@ class Meeting {
   Status hold(const StepOffer& offer, double timeoutSeconds);
 
   // From the last meeting; a peer may have sent any number.
-  int64_t tokensOf(int rank) const;
-  int64_t rowsOf(int rank) const;
+  int64_t rankTokens(int rank) const;
+  int64_t rankRows(int rank) const;
   bool anyAsks() const { return anyAsks_; }
 
  private:
   struct Header;
 
-  Header headerOf(int rank) const;
+  Header readOfferHeader(int rank) const;
   Status compare(int source) const;
   std::string differingArgument(int source, const Header& header, const Header& first) const;
 

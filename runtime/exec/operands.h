@@ -26,8 +26,8 @@ inline bool countsOnce(const Step& step, BufferId result) {
 // The columns from `column` on of the bias for `expert`, which has `width` of them; null where the operand is
 // absent, or where `result` is one of the terms of a sum and another rank adds the bias to its own.
 template <class T = BFloat16>
-const T* biasOf(const Step& step, BufferId bias, BufferId result, int32_t expert, int64_t width,
-                int32_t column) {
+const T* findBias(const Step& step, BufferId bias, BufferId result, int32_t expert, int64_t width,
+                  int32_t column) {
   if (!bias || !countsOnce(step, result)) return nullptr;
   return elements<T>(step.at(bias), 0) + expert * width + column;
 }

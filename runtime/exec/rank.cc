@@ -19,7 +19,7 @@ Error rowsDiffer(const Buffer& buffer, int64_t found, int64_t expected) {
 }
 
 // The regions that the tasks of each entry read or write.
-std::vector<std::vector<RegionId>> regionsOf(const TaskProgram& program) {
+std::vector<std::vector<RegionId>> listRegions(const TaskProgram& program) {
   std::vector<std::vector<RegionId>> regions(program.entries.size());
   for (const Family& family : program.families)
     for (const auto* list : {&family.reads, &family.writes})
@@ -43,7 +43,7 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
   rank->device_ = &device;
   rank->executor_ = std::move(executor);
   rank->regions_ = RegionSlots::of(*plan, rank->executor_->scratchBytes());
-  rank->regionsOf_ = regionsOf(program);
+  rank->regionsOf_ = listRegions(program);
   rank->counts_.resize(program.experts);
   rank->buffers_.resize(program.buffers.size());
   rank->identities_ = std::move(identities);
@@ -157,7 +157,7 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
   const Expected<Numbers> found = numbers(ids, tokens * shape.topK, idsCopy_);
   if (!found) return found.error();
   Numbers data = *found;
-  if (shape.mesh.tokens == TokenHolders::kSame) idsDigest_ = hashOf(data);
+  if (shape.mesh.tokens == TokenHolders::kSame) idsDigest_ = hashContent(data);
   const int32_t experts = shape.experts - program.spare;
   if (Status legal = checkIds(data, shape.topK, experts); !legal) return legal;
   if (placement) {
@@ -166,7 +166,7 @@ Status RankState::route(const StepRequest& request, int64_t tokens) {
     if (Status legal = placement_.set(*expertAt, experts); !legal)
       return Error{fmt::format("tensor '{}': {}", program.at(placement).name, legal.error().message)};
     data = placement_.place(data, shape.mesh.sourceOf(transport_->rank()));
-    placementDigest_ = hashOf(*expertAt);
+    placementDigest_ = hashContent(*expertAt);
   }
   countPairs(shape, data, static_cast<int32_t>(tokens), tables, counts_);
   return {};
@@ -180,7 +180,7 @@ Status RankState::checkRows(const StepRequest& request) const {
       std::find_if(reads.begin(), reads.end(), [&](BufferId id) { return isOfRows(program.at(id)); });
   if (first == reads.end()) return {};
   for (int rank = 0; rank < transport_->size(); ++rank) {
-    const int64_t bound = request.meeting->rowsOf(rank);
+    const int64_t bound = request.meeting->rankRows(rank);
     const int64_t rows = rowsAt(plan_->routingShape(), rank, exchange_.all());
     if (bound != rows)
       return Error{fmt::format("rank {}: {}", rank, rowsDiffer(program.at(*first), bound, rows).message)};
@@ -243,7 +243,7 @@ BufferAddress RankState::regionAddress(const StepRequest& request, RegionId id) 
 // A digest of the memory to which other ranks write in this step: equal at ranks that use the same.
 uint64_t RankState::digestOfMemory(const StepRequest& request) const {
   uint64_t state = 0;
-  const auto add = [&](SymmetricHandle handle) { state = hashOf(std::span(&handle.index, 1), state); };
+  const auto add = [&](SymmetricHandle handle) { state = hashContent(std::span(&handle.index, 1), state); };
   const size_t slots = regions_.needs.symmetric.size();
   for (size_t slot = 0; slot < slots; ++slot) add(request.memory->symmetric[slot].handle);
   add(request.saved->symmetric.handle);
@@ -295,7 +295,7 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
   if (own) own = checkSaved(request, sizes);
   if (own) own = executor_->prepare(*request.bound, request.callers);
   if (own) own = route(request, sizes.tokens);
-  StepOffer offer = offerOf(request, sizes, own);
+  StepOffer offer = makeOffer(request, sizes, own);
   if (Status all = meet(request, offer, timeoutSeconds); !all) return all;
   saved.forget(*plan_, entry);
   if (routing == entry) {
@@ -320,7 +320,7 @@ Status RankState::bind(const StepRequest& request, double timeoutSeconds) {
 }
 
 // `own` is what this rank found in its own part; with an error, too, it joins the meeting.
-StepOffer RankState::offerOf(const StepRequest& request, const Sizes& sizes, const Status& own) const {
+StepOffer RankState::makeOffer(const StepRequest& request, const Sizes& sizes, const Status& own) const {
   const EntryId entry = request.entry;
   const EntryId routing = plan_->at(entry).routing;
   StepOffer offer;
@@ -377,7 +377,7 @@ bool RankState::finishStep(const StepRequest& request, TouchedMemory& touched) {
   for (const RegionId id : regionsOf_[request.entry.value]) {
     const Region& region = plan_->program().at(id);
     const int64_t bytes =
-        elementsOf(*plan_, transport_->rank(), region.extent, *step_.tables) * region.stride;
+        countElements(*plan_, transport_->rank(), region.extent, *step_.tables) * region.stride;
     if (region.saved)
       saved.touched[id.value] = std::max(saved.touched[id.value], bytes);
     else

@@ -84,7 +84,7 @@ class RankState {
   Status checkBound(const StepRequest& request, Sizes& sizes) const;
   Status checkSaved(const StepRequest& request, const Sizes& sizes) const;
   Status route(const StepRequest& request, int64_t tokens);
-  StepOffer offerOf(const StepRequest& request, const Sizes& sizes, const Status& own) const;
+  StepOffer makeOffer(const StepRequest& request, const Sizes& sizes, const Status& own) const;
   Status meet(const StepRequest& request, const StepOffer& offer, double timeoutSeconds);
   Status checkTotals() const;
   Status checkRows(const StepRequest& request) const;

@@ -163,11 +163,11 @@ int rankThatLeftOwing(const Step& step, const Task& task) {
 
 NextTask nextTask(const Step& step, const Task& task, int core, const IsDone& isDone) {
   NextTask next;
-  const auto coreOf = [&](FamilyId family, int number) {
+  const auto findCoreOfLane = [&](FamilyId family, int number) {
     const LaneId lane = step.plan->at(family).lane;
     return CoreOfLane{lane, step.program().at(lane).firstCore + number};
   };
-  next.at = coreOf(task.family, core);
+  next.at = findCoreOfLane(task.family, core);
   next.family = task.family;
   next.slot = task.slot;
   next.tile = task.tile;
@@ -182,7 +182,7 @@ NextTask nextTask(const Step& step, const Task& task, int core, const IsDone& is
     return next;
   }
   for (const Task& owing : owingTasks(step, wait.event, wait.index, isDone)) {
-    const CoreOfLane at = coreOf(owing.family, placeOf(*step.plan, owing).core);
+    const CoreOfLane at = findCoreOfLane(owing.family, findPlace(*step.plan, owing).core);
     if (std::find(next.cores.begin(), next.cores.end(), at) == next.cores.end()) next.cores.push_back(at);
   }
   return next;

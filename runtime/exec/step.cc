@@ -10,7 +10,7 @@ int64_t rowBytes(const Buffer& buffer) {
   return bytes;
 }
 
-int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables) {
+int64_t countElements(const Plan& plan, int rank, Extent extent, const RoutingTables& tables) {
   switch (extent) {
     case Extent::kFixed:
       return 1;
@@ -21,15 +21,15 @@ int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTable
     case Extent::kPairs:
       return tables.returned;
     case Extent::kExperts:
-      return plan.program().expertsOf(rank);
+      return plan.program().countExperts(rank);
   }
   return 0;
 }
 
-int64_t lengthOf(const Step& step, BufferId id) {
+int64_t measureLength(const Step& step, BufferId id) {
   const Dim& first = step.program().at(id).shape.front();
   return first.extent == Extent::kFixed ? first.size
-                                        : elementsOf(*step.plan, step.rank, first.extent, *step.tables);
+                                        : countElements(*step.plan, step.rank, first.extent, *step.tables);
 }
 
 int64_t pieceRowBytes(const TaskProgram& program, const Family& family) {
@@ -40,7 +40,7 @@ int64_t pieceRowBytes(const TaskProgram& program, const Family& family) {
 }
 
 int taskPeer(const Step& step, SpaceKind space, int64_t slot) {
-  return isRemote(space) ? pieceOf(*step.tables, space, slot).peer : step.rank;
+  return isRemote(space) ? findPiece(*step.tables, space, slot).peer : step.rank;
 }
 
 bool isReady(const Step& step, const Task& task) {
@@ -52,7 +52,7 @@ bool isReady(const Step& step, const Task& task) {
   });
 }
 
-Traffic trafficOf(const Step& step) {
+Traffic countTraffic(const Step& step) {
   Traffic traffic;
   for (FamilyId id : step.plan->at(step.entry).families) {
     const SpaceKind space = step.plan->at(id).space;
@@ -63,7 +63,7 @@ Traffic trafficOf(const Step& step) {
     for (EventId signal : family.signals)
       if (step.program().at(signal).remote) ++signals;
     for (int64_t slot = 0; slot < liveSlots(*step.tables, space); ++slot) {
-      const Piece& piece = pieceOf(*step.tables, space, slot);
+      const Piece& piece = findPiece(*step.tables, space, slot);
       if (piece.peer == step.rank) continue;
       ++traffic.pieces;
       traffic.bytes += bytes * piece.rows;

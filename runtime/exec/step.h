@@ -50,10 +50,10 @@ struct Step {
 int64_t rowBytes(const Buffer& buffer);
 
 // The number of units that an extent has in a step with these tables at that rank; kFixed: 1.
-int64_t elementsOf(const Plan& plan, int rank, Extent extent, const RoutingTables& tables);
+int64_t countElements(const Plan& plan, int rank, Extent extent, const RoutingTables& tables);
 
 // The size of the buffer's first dimension in the step.
-int64_t lengthOf(const Step& step, BufferId id);
+int64_t measureLength(const Step& step, BufferId id);
 
 // Bytes that a task of sends or returns writes for each row of its piece.
 int64_t pieceRowBytes(const TaskProgram& program, const Family& family);
@@ -62,11 +62,11 @@ int64_t pieceRowBytes(const TaskProgram& program, const Family& family);
 int taskPeer(const Step& step, SpaceKind space, int64_t slot);
 
 // The rows of a task.
-inline RowRange rowsOf(const Step& step, const Task& task) {
+inline RowRange findRows(const Step& step, const Task& task) {
   const SpaceKind space = step.plan->at(task.family).space;
   // only tokens need the size; it costs more to find than all else here
   const int32_t slotSize = space == SpaceKind::kTokens ? step.plan->space(space)->slotSize : 0;
-  return rowsOf(*step.tables, space, task.slot, slotSize);
+  return findRows(*step.tables, space, task.slot, slotSize);
 }
 
 // Whether all waits of the task are complete.
@@ -84,7 +84,7 @@ template <class Add>
 void forSignals(const Step& step, const Task& task, const Add& add) {
   const SpaceKind space = step.plan->at(task.family).space;
   const bool pieces = isRemote(space);
-  const uint64_t rows = pieces ? pieceOf(*step.tables, space, task.slot).rows : 0;
+  const uint64_t rows = pieces ? findPiece(*step.tables, space, task.slot).rows : 0;
   const int peer = taskPeer(step, space, task.slot);
   // arrivals before the event, so that all of them have been counted when the last event is complete
   if (pieces) add(peer, step.events->arrivalWord(space, step.rank), rows);
@@ -96,6 +96,6 @@ void forSignals(const Step& step, const Task& task, const Add& add) {
   }
 }
 
-Traffic trafficOf(const Step& step);
+Traffic countTraffic(const Step& step);
 
 }  // namespace sluice

@@ -32,7 +32,7 @@ void SpanRing::moveTo(Trace& trace) {
 }
 
 int64_t TraceRecorder::addRouting(const Step& step) {
-  TracedRouting routing{step.tables->tokens, placesOf(step.plan->routingShape(), *step.tables)};
+  TracedRouting routing{step.tables->tokens, listPlaces(step.plan->routingShape(), *step.tables)};
   if (routings_.empty() || routings_.back() != routing) {
     if (places_ + routing.places.size() > kMaxPlaces) return -1;
     places_ += routing.places.size();
@@ -68,14 +68,14 @@ Trace TraceRecorder::take() {
   for (SpanRing& ring : workers_) ring.moveTo(trace);
   const TraceClock::Anchor end = clock_.anchor();
   for (size_t i = first; i < trace.spans.size(); ++i) {
-    trace.spans[i].begin = nanosecondsOf(trace.spans[i].begin, begin_, end);
-    trace.spans[i].end = nanosecondsOf(trace.spans[i].end, begin_, end);
+    trace.spans[i].begin = toNanoseconds(trace.spans[i].begin, begin_, end);
+    trace.spans[i].end = toNanoseconds(trace.spans[i].end, begin_, end);
   }
   begin_ = end;
   return trace;
 }
 
-TraceSpan WorkerTrace::spanOf(const Task& task, int core) const {
+TraceSpan WorkerTrace::makeSpan(const Task& task, int core) const {
   TraceSpan span;
   span.worker = worker_;
   span.entry = step_.entry;
@@ -106,7 +106,7 @@ void WorkerTrace::recordWait(SpanKind kind, const Task& task, int core, int miss
   const int64_t begin = std::exchange(waitBegin_, 0);
   const std::vector<EventId>& waits = step_.program().at(task.family).waits;
   if (begin == 0 || static_cast<size_t>(missing) >= waits.size()) return;
-  TraceSpan span = spanOf(task, core);
+  TraceSpan span = makeSpan(task, core);
   span.kind = kind;
   span.begin = begin;
   span.end = end;
@@ -117,10 +117,10 @@ void WorkerTrace::recordWait(SpanKind kind, const Task& task, int core, int miss
 }
 
 void WorkerTrace::recordEnd(const Task& task, int core) {
-  TraceSpan span = spanOf(task, core);
+  TraceSpan span = makeSpan(task, core);
   span.begin = taskBegin_;
   span.end = clock_->ticks();
-  span.rows = rowsOf(step_, task).rows;
+  span.rows = findRows(step_, task).rows;
   ring_->add(span);
 }
 

@@ -127,7 +127,7 @@ class WorkerTrace {
   void recordBegin(const Task& task, int core, int missing);
   void recordWait(SpanKind kind, const Task& task, int core, int missing, int64_t end);
   void recordEnd(const Task& task, int core);
-  TraceSpan spanOf(const Task& task, int core) const;
+  TraceSpan makeSpan(const Task& task, int core) const;
 
   SpanRing* const ring_;
   const TraceClock* const clock_;

@@ -14,7 +14,7 @@ TraceClock::TraceClock() {
 #endif
 }
 
-int64_t nanosecondsOf(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to) {
+int64_t toNanoseconds(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to) {
   const int64_t length = to.ticks - from.ticks;
   const double rate =
       length > 0 ? static_cast<double>(to.nanoseconds - from.nanoseconds) / static_cast<double>(length) : 1;

@@ -38,6 +38,6 @@ class TraceClock {
 };
 
 // The time of `ticks`, on the line through the anchors. Later ticks never give an earlier time.
-int64_t nanosecondsOf(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to);
+int64_t toNanoseconds(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to);
 
 }  // namespace sluice

@@ -28,7 +28,7 @@ void MemoryNeeds::add(const MemoryNeeds& other) {
 
 RegionSlots RegionSlots::of(const Plan& plan, size_t scratchBytes) {
   const auto& regions = plan.program().regions;
-  const auto bytesOf = [&](size_t region) {
+  const auto regionBytes = [&](size_t region) {
     return static_cast<size_t>(plan.maxExtent(regions[region].extent) * regions[region].stride);
   };
   RegionSlots slots;
@@ -37,12 +37,12 @@ RegionSlots RegionSlots::of(const Plan& plan, size_t scratchBytes) {
   std::vector<size_t> largestFirst(regions.size());
   std::iota(largestFirst.begin(), largestFirst.end(), size_t{0});
   std::stable_sort(largestFirst.begin(), largestFirst.end(),
-                   [&](size_t a, size_t b) { return bytesOf(a) > bytesOf(b); });
+                   [&](size_t a, size_t b) { return regionBytes(a) > regionBytes(b); });
   for (const size_t region : largestFirst) {
     if (regions[region].saved) continue;
     auto& needs = regions[region].symmetric ? slots.needs.symmetric : slots.needs.local;
     slots.slotOf[region] = static_cast<int32_t>(needs.size());
-    needs.push_back({bytesOf(region), regions[region].name});
+    needs.push_back({regionBytes(region), regions[region].name});
   }
   return slots;
 }

@@ -30,8 +30,8 @@ class ForwardingBackend : public GpuBackend {
   Status follow(StreamMark& mark) override { return real_->follow(mark); }
   Status settle() override { return real_->settle(); }
   Status precede(StreamMark& mark) override { return real_->precede(mark); }
-  Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
-    return real_->mapOf(matrix, map);
+  Status makeMap(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
+    return real_->makeMap(matrix, map);
   }
   Expected<StepOutcome> run(const StepTables& tables, Transport& transport, double timeoutSeconds) override {
     return real_->run(tables, transport, timeoutSeconds);

@@ -48,7 +48,7 @@ class GpuBackend {
   virtual Status settle() = 0;
   virtual Status precede(StreamMark& mark) = 0;
 
-  virtual Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const = 0;
+  virtual Status makeMap(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const = 0;
 
   // Runs all tasks of the step, and returns when none of this rank runs any more. Waits of the kernel last as
   // long as this at most. Errors: of the machine, or the transport was aborted before the launch.

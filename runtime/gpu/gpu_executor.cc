@@ -23,7 +23,7 @@ bool isOver(const StepTables& tables, const StepOutcome& outcome) {
 }
 
 // The cursor of the list in which the reported task is.
-const LaneCursor& cursorOf(const StepTables& tables, size_t report, const gpu::StuckReport& stuck) {
+const LaneCursor& findCursor(const StepTables& tables, size_t report, const gpu::StuckReport& stuck) {
   const bool isComm = report % gpu::kRoles == static_cast<size_t>(gpu::Role::kComm);
   const int lanes = tables.lanes[0] + tables.lanes[1];
   const auto list = static_cast<size_t>(static_cast<int>(stuck.core) * lanes +
@@ -88,7 +88,7 @@ std::string GpuExecutor::failure(const Step& step, StepTables& tables, const Ste
     if (stuck.stuck != gpu::Stuck::kEvent)
       return fmt::format("rank {}, core {}: the kernel did not {} for {:g} s", step.rank, stuck.core,
                          stuck.stuck == gpu::Stuck::kRecord ? "take a task" : "use what was loaded", seconds);
-    const LaneCursor& cursor = cursorOf(tables, i, stuck);
+    const LaneCursor& cursor = findCursor(tables, i, stuck);
     const auto order = [&](const LaneCursor& c) { return plan_->verified().order()[c.task().family.value]; };
     if (first == nullptr || order(cursor) < order(*first)) first = &cursor;
   }

@@ -39,16 +39,16 @@ class Lists {
     size_t i = 0;
     for (const EventId wait : step_.program().at(task.family).waits) {
       const int64_t index = eventIndex(*step_.tables, space, task.slot, step_.program().at(wait).space);
-      tables_.records[first].waits[i++] = {lineOf(step_.events->word(wait, index)),
+      tables_.records[first].waits[i++] = {cacheLineAt(step_.events->word(wait, index)),
                                            static_cast<uint32_t>(step_.events->need(wait, index))};
     }
     i = 0;
     forSignals(step_, task, [&](int rank, size_t word, uint64_t n) {
-      tables_.records.back().signals[i++] = {lineOf(word), static_cast<uint32_t>(n), rank};
+      tables_.records.back().signals[i++] = {cacheLineAt(word), static_cast<uint32_t>(n), rank};
     });
   }
 
-  static uint32_t lineOf(size_t word) { return static_cast<uint32_t>(word / kCacheLine); }
+  static uint32_t cacheLineAt(size_t word) { return static_cast<uint32_t>(word / kCacheLine); }
 
   const Step& step_;
   StepTables& tables_;
@@ -56,7 +56,7 @@ class Lists {
 };
 
 // By role, lanes of the entry by priority.
-std::vector<size_t> lanesOf(const Step& step, bool remote) {
+std::vector<size_t> listLanes(const Step& step, bool remote) {
   std::vector<size_t> found;
   const std::vector<LaneId>& lanes = step.plan->at(step.entry).lanes;
   for (size_t i = 0; i < lanes.size(); ++i)
@@ -65,10 +65,10 @@ std::vector<size_t> lanesOf(const Step& step, bool remote) {
 }
 
 // The activation of all families that have one; none: they have several.
-std::optional<ActivationKind> activationOf(const TaskProgram& program) {
+std::optional<ActivationKind> findSharedActivation(const TaskProgram& program) {
   std::optional<ActivationKind> found;
   for (const Family& family : program.families) {
-    const VectorWork work = infoOf(family.op).vector;
+    const VectorWork work = findInfo(family.op).vector;
     if (work != VectorWork::kActivation && work != VectorWork::kActivationGrad) continue;
     if (found && *found != family.tiling.activation) return {};
     found = family.tiling.activation;
@@ -89,7 +89,7 @@ void addMemory(const Step& step, const Staging& staged, GpuBackend& backend, Ste
       for (const BufferId buffer : *operands) {
         if (!buffer) continue;
         const BufferAddress& address = step.at(buffer);
-        const int64_t length = lengthOf(step, buffer);
+        const int64_t length = measureLength(step, buffer);
         if (length == 0) continue;
         const int64_t last = (length - 1) * address.stride;
         addRange(address.data, static_cast<size_t>(last + rowBytes(step.program().at(buffer))));
@@ -105,12 +105,12 @@ Expected<StepTables> makeTables(const Step& step, const Staging& staged, GpuBack
   StepTables tables;
   tables.rank = step.rank;
   tables.cores = countCores(step.program());
-  tables.activation = activationOf(step.program());
-  const std::vector<size_t> lanes[gpu::kRoles] = {lanesOf(step, false), lanesOf(step, true)};
+  tables.activation = findSharedActivation(step.program());
+  const std::vector<size_t> lanes[gpu::kRoles] = {listLanes(step, false), listLanes(step, true)};
   for (int role = 0; role < gpu::kRoles; ++role) tables.lanes[role] = static_cast<int>(lanes[role].size());
   Lists lists(step, staged, backend, tables);
   for (int core = 0; core < tables.cores; ++core) {
-    LaneCursors cursors = cursorsOf(*step.plan, step.entry, core, tables.cores, progress);
+    LaneCursors cursors = makeCursors(*step.plan, step.entry, core, tables.cores, progress);
     for (const auto& ofRole : lanes)
       for (const size_t lane : ofRole) lists.add(cursors[lane].empty() ? nullptr : &cursors[lane].front());
   }

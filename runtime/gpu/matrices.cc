@@ -33,7 +33,7 @@ uint16_t MatrixTable::addAs(BufferId buffer, int boxRows, int64_t begin, int64_t
   const Buffer& described = step_.program().at(buffer);
   const BufferAddress& address = step_.at(buffer);
   const auto& shape = described.shape;
-  const int64_t length = lengthOf(step_, buffer);
+  const int64_t length = measureLength(step_, buffer);
   gpu::MappedMatrix matrix;
   matrix.data = address.data;
   matrix.elementBytes = static_cast<int>(dtypeBytes(described.type));
@@ -56,7 +56,7 @@ uint16_t MatrixTable::addAs(BufferId buffer, int boxRows, int64_t begin, int64_t
 
   matrices_.push_back(gpu::makeMatrix(matrix, [this](const gpu::MappedMatrix& mapped) {
     gpu::TensorMap map{};
-    if (Status made = backend_.mapOf(mapped, map); !made) status_ = made;
+    if (Status made = backend_.makeMap(mapped, map); !made) status_ = made;
     return map;
   }));
   return known->second;

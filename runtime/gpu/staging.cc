@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-size_t bytesOf(const Step& step, BufferId id, const BufferAddress& address) {
-  const int64_t length = lengthOf(step, id);
+size_t bufferBytes(const Step& step, BufferId id, const BufferAddress& address) {
+  const int64_t length = measureLength(step, id);
   return length == 0 ? 0
                      : static_cast<size_t>((length - 1) * address.stride + rowBytes(step.program().at(id)));
 }
@@ -54,7 +54,7 @@ Status Staging::grow(DeviceMemory& memory, size_t bytes) {
 
 Status Staging::stage(const Step& step, BufferId id, bool isRead) {
   const BufferAddress& theirs = step.at(id);
-  const size_t bytes = bytesOf(step, id, theirs);
+  const size_t bytes = bufferBytes(step, id, theirs);
   if (bytes == 0 || backend_.reaches(theirs.data)) return {};
   Copy& copy = copies_[id.value];
   const BoundTensor& bound = bound_[id.value];
@@ -89,7 +89,7 @@ Status Staging::end(const Step& step) {
       copies_[id.value].isUsed = false;  // several families may write it
       const BufferAddress& theirs = step.at(id);
       if (Status copied =
-              backend_.copyOut(theirs.data, copies_[id.value].memory.data, bytesOf(step, id, theirs));
+              backend_.copyOut(theirs.data, copies_[id.value].memory.data, bufferBytes(step, id, theirs));
           !copied)
         return copied;
     }

@@ -21,17 +21,17 @@ Status checkProduct(const TaskProgram& program, const Family& family) {
     if (const DType type = program.at(ids.*factor).type; type != DType::kBF16)
       return cannot(family, fmt::format("it multiplies {}, expected bf16", dtypeName(type)));
   if (roundsFactors(family.tiling)) return cannot(family, "it rounds what it multiplies");
-  if (infoOf(family.op).isSum() && ids.rowWeights)
+  if (findInfo(family.op).isSum() && ids.rowWeights)
     return cannot(family,
                   "it scales the rows that it multiplies; compile the program again, so that others do");
-  if (!infoOf(family.op).isSum() && ids.c && program.at(ids.c).type != DType::kBF16)
+  if (!findInfo(family.op).isSum() && ids.c && program.at(ids.c).type != DType::kBF16)
     return cannot(family, fmt::format("its result is {}, expected bf16", dtypeName(program.at(ids.c).type)));
   return {};
 }
 
 }  // namespace
 
-std::optional<gpu::RowOp> rowOpOf(OpKind op) {
+std::optional<gpu::RowOp> findRowOp(OpKind op) {
   switch (op) {
     case OpKind::kActivation:
       return gpu::RowOp::kActivation;
@@ -53,10 +53,10 @@ std::optional<gpu::RowOp> rowOpOf(OpKind op) {
 Status checkForGpu(const Plan& plan) {
   const TaskProgram& program = plan.program();
   for (const Family& family : program.families) {
-    const OpInfo& op = infoOf(family.op);
+    const OpInfo& op = findInfo(family.op);
     if (!op.hasFactors()) {
       const bool isOfRows = op.vector != VectorWork::kNone && op.vector != VectorWork::kWeightedSum;
-      if (isOfRows && !rowOpOf(family.op))
+      if (isOfRows && !findRowOp(family.op))
         return cannot(family, fmt::format("there is no kernel for {}", text::word(family.op)));
       continue;
     }

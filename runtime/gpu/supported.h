@@ -10,7 +10,7 @@
 namespace sluice {
 
 // The kernel of an op that works on rows by themselves; none if there is none.
-std::optional<gpu::RowOp> rowOpOf(OpKind op);
+std::optional<gpu::RowOp> findRowOp(OpKind op);
 
 // Error: names a family that it cannot run, and why.
 Status checkForGpu(const Plan& plan);

@@ -11,7 +11,7 @@ namespace {
 using gpu::kStoredRows;
 using gpu::kTileRows;
 
-gpu::ProductKind kindOf(VectorWork work) {
+gpu::ProductKind chooseProductKind(VectorWork work) {
   switch (work) {
     case VectorWork::kActivation:
       return gpu::ProductKind::kActivation;
@@ -22,7 +22,7 @@ gpu::ProductKind kindOf(VectorWork work) {
   }
 }
 
-gpu::GradForm formOf(const Step& step, const Family& family) {
+gpu::GradForm findForm(const Step& step, const Family& family) {
   if (step.program().at(findBuffer(family, &Operands::c)).type == DType::kBF16)
     return accumulates(family) ? gpu::GradForm::kBf16Added : gpu::GradForm::kBf16;
   return accumulates(family) ? gpu::GradForm::kFp32Added : gpu::GradForm::kFp32;
@@ -32,14 +32,14 @@ gpu::GradForm formOf(const Step& step, const Family& family) {
 
 void Translator::addProducts(const Family& family, const Task& task) {
   const Tiling& tiling = family.tiling;
-  const RowRange range = rowsOf(step_, task);
-  const TileRange columns = tileOf(family.op, tiling, task.tile).n;
+  const RowRange range = findRows(step_, task);
+  const TileRange columns = findTile(family.op, tiling, task.tile).n;
   const bool transposed = isTransposed(family.op, tiling);
   const int32_t parts = weightParts(family.op, tiling);
 
   const Operands& ids = step_.operands(task);
   gpu::Product product{};
-  product.kind = kindOf(infoOf(family.op).vector);
+  product.kind = chooseProductKind(findInfo(family.op).vector);
   product.a = matrices_.add(ids.a, kTileRows);
   if (isGathered(step_.program(), family, &Operands::a)) {
     product.rowIndex = staged_.pairOf();
@@ -53,7 +53,7 @@ void Translator::addProducts(const Family& family, const Task& task) {
   product.out = matrices_.add(result, kStoredRows);
   product.expert = range.expert;
   product.k = tiling.k;
-  product.alpha = alphaOf(tiling);
+  product.alpha = effectiveAlpha(tiling);
   product.activation = tiling.activation;
   product.limit = toFloat(tiling.limit);
   int32_t width = columns_;
@@ -64,7 +64,7 @@ void Translator::addProducts(const Family& family, const Task& task) {
     if (ids.weightedAct) product.weightedAct = matrices_.add(ids.weightedAct, kStoredRows);
   } else {
     product.bias = reinterpret_cast<const uint16_t*>(
-        biasOf(step_, ids.bias, result, range.expert, int64_t{parts} * tiling.n, 0));
+        findBias(step_, ids.bias, result, range.expert, int64_t{parts} * tiling.n, 0));
   }
   if (product.kind == gpu::ProductKind::kActivation) {
     if (ids.gateUp) product.gateUp = matrices_.add(ids.gateUp, kStoredRows);
@@ -84,8 +84,8 @@ void Translator::addProducts(const Family& family, const Task& task) {
 
 void Translator::addWeightGrads(const Family& family, const Task& task) {
   const Tiling& tiling = family.tiling;
-  const RowRange range = rowsOf(step_, task);
-  const auto [m, n] = tileOf(family.op, tiling, task.tile);
+  const RowRange range = findRows(step_, task);
+  const auto [m, n] = findTile(family.op, tiling, task.tile);
   gpu::WeightGrad grad{};
   grad.divisor = step_.program().topK;
   const Operands& ids = step_.operands(task);
@@ -98,10 +98,10 @@ void Translator::addWeightGrads(const Family& family, const Task& task) {
   grad.a = factor(&Operands::a, grad.aIndex);
   grad.dy = factor(&Operands::b, grad.dyIndex);
   grad.out = matrices_.add(ids.c, kStoredRows);
-  grad.form = formOf(step_, family);
+  grad.form = findForm(step_, family);
   grad.rows = range.rows;
   grad.expert = range.expert;
-  grad.alpha = alphaOf(tiling);
+  grad.alpha = effectiveAlpha(tiling);
   for (int32_t row = m.begin; row < m.end; row += kTileRows)
     for (int32_t column = n.begin; column < n.end; column += columns_) {
       grad.firstRow = row;

@@ -54,7 +54,7 @@ void Translator::addReturns(const Task& task) {
 }
 
 void Translator::addSums(const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step_, task);
+  const RowRange range = findRows(step_, task);
   const int32_t topK = step_.program().topK;
   const Operands& ids = step_.operands(task);
   const BufferAddress& source = step_.at(ids.returned);
@@ -65,7 +65,7 @@ void Translator::addSums(const Family& family, const Task& task) {
   work.in[0] = source.data;
   work.inPitch[0] = source.stride;
   work.in[1] = bytes(optionalFloats(step_, ids.weights, range.begin));
-  work.in[2] = bytes(biasOf(step_, ids.bias, ids.tokens, 0, 0, 0));
+  work.in[2] = bytes(findBias(step_, ids.bias, ids.tokens, 0, 0, 0));
   work.out[0] = elements<std::byte>(y, range.begin);
   work.outPitch[0] = y.stride;
   work.position = staged_.positionOf() + int64_t{range.begin} * topK;
@@ -85,12 +85,12 @@ void Translator::addSums(const Family& family, const Task& task) {
 }
 
 void Translator::addRowWork(const Family& family, const Task& task) {
-  const RowRange range = rowsOf(step_, task);
+  const RowRange range = findRows(step_, task);
   gpu::RowWork work{};
-  work.op = *rowOpOf(family.op);
+  work.op = *findRowOp(family.op);
   work.activation = family.tiling.activation;
   work.limit = toFloat(family.tiling.limit);
-  work.alpha = alphaOf(family.tiling);
+  work.alpha = effectiveAlpha(family.tiling);
   const Operands& ids = step_.operands(task);
   work.isFp32 = ids.c && step_.program().at(ids.c).type == DType::kF32;
   work.accumulates = accumulates(family);
@@ -107,7 +107,7 @@ void Translator::addRowWork(const Family& family, const Task& task) {
     work.outPitch[i] = step_.at(family.writes[i]).stride;
   }
   if (work.op == gpu::RowOp::kColumnSum) {
-    const TileRange columns = tileOf(family.op, family.tiling, task.tile).n;
+    const TileRange columns = findTile(family.op, family.tiling, task.tile).n;
     const int64_t elementBytes = work.isFp32 ? 4 : 2;
     work.in[0] += columns.begin * 2;
     work.out[0] = elements<std::byte>(step_.at(ids.c), 0) +
@@ -135,7 +135,7 @@ void Translator::add(const Task& task) {
   const Family& family = step_.program().at(task.family);
   const size_t before = tables_.records.size();
   if (hasKernelToRun(step_, task)) {
-    const OpInfo& op = infoOf(family.op);
+    const OpInfo& op = findInfo(family.op);
     if (op.isSum())
       addWeightGrads(family, task);
     else if (op.multiplies())

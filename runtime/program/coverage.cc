@@ -22,7 +22,7 @@ std::string_view scopeText(Scope scope) {
   return "?";
 }
 
-Scope scopeOf(EventSpace space) {
+Scope findScope(EventSpace space) {
   switch (space) {
     case EventSpace::kRows:
     case EventSpace::kTokens:
@@ -46,8 +46,8 @@ Scope compose(SpaceKind c, SpaceKind q, SpaceKind p, Scope direct, Scope beyond,
   if (q == SpaceKind::kOnce) return joined;  // it always has tasks
   // q has tasks if the rank owns an expert; if it owns none, c or p must have no tasks either
   if (q == SpaceKind::kExperts) {
-    const bool consumes = c == SpaceKind::kReturns || (c != SpaceKind::kSends && infoOf(c).needsExpert);
-    return everywhere || consumes || infoOf(p).needsExpert ? joined : Scope::kNone;
+    const bool consumes = c == SpaceKind::kReturns || (c != SpaceKind::kSends && findInfo(c).needsExpert);
+    return everywhere || consumes || findInfo(p).needsExpert ? joined : Scope::kNone;
   }
   if (q == SpaceKind::kTokens) {
     // c waits for all slots of tokens. A rank without tokens has none, so q has no tasks. Then c must have no

@@ -27,7 +27,7 @@ enum class Scope : uint8_t { kNone = 0, kSlot = 1, kGroup = 2, kExpert = 3, kAll
 std::string_view scopeText(Scope scope);
 
 // The scope at which a wait for an event of this space covers its producers.
-Scope scopeOf(EventSpace space);
+Scope findScope(EventSpace space);
 
 // The scope at which c covers p, if c covers q directly at `direct` and q covers p at `beyond`. `everywhere`:
 // every rank owns an expert.

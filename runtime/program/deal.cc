@@ -29,7 +29,7 @@ Deal dealTasks(FamilyId family, int32_t window, int32_t tiles, int32_t seats) {
   return deal;
 }
 
-FamilyId Dealer::familyOf(const Lane& lane) {
+FamilyId Dealer::familyInLane(const Lane& lane) {
   if (lane.seats.empty() || lane.seats[0].empty()) return {};
   const FamilyId family = lane.seats[0][0].family;
   if (family.value >= program_.families.size() || lane.space.value >= program_.spaces.size()) return {};

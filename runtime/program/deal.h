@@ -32,7 +32,7 @@ class Dealer {
   explicit Dealer(const TaskProgram& program) : program_(program) {}
 
   // The family whose tasks, dealt by the formula, are the seats of the lane; or none.
-  FamilyId familyOf(const Lane& lane);
+  FamilyId familyInLane(const Lane& lane);
 
   // The seats of a lane in `space`. Errors: ids that the program does not declare, numbers below 1, or more
   // than kMaxDealt in all.

@@ -18,13 +18,13 @@ constexpr uint16_t kMinorOfLinks = 4;
 // Before it the flags of an op with an activation held its kind, and its limit where roundings are now.
 constexpr uint16_t kActivationBits = 3;
 
-std::vector<EventId> linksOf(const flatbuffers::Array<uint32_t, 2>& stored) {
+std::vector<EventId> readLinks(const flatbuffers::Array<uint32_t, 2>& stored) {
   std::vector<EventId> ids = {EventId{stored[0]}, EventId{stored[1]}};
   while (!ids.empty() && ids.back().none()) ids.pop_back();
   return ids;
 }
 
-std::string nameOf(const Family& family, const TaskRecord& task) {
+std::string taskLabel(const Family& family, const TaskRecord& task) {
   return fmt::format("{}[{},{}]", family.name, task.slot, task.tile);
 }
 
@@ -33,7 +33,7 @@ std::string nameOf(const Family& family, const TaskRecord& task) {
 bool isOlder(const fbs::Program& stored) { return stored.seal()->minor() < kMinorOfLinks; }
 
 Tiling liftActivation(Tiling tiling, OpKind op) {
-  if (!infoOf(op).usesActivation()) return tiling;
+  if (!findInfo(op).usesActivation()) return tiling;
   tiling.activation = static_cast<ActivationKind>(tiling.flags & kActivationBits);
   tiling.limit = std::bit_cast<BFloat16>(std::array{tiling.roundA, tiling.roundB});
   tiling.flags &= static_cast<uint16_t>(~kActivationBits);
@@ -60,7 +60,7 @@ std::string LinkLifter::take(const fbs::LinkedRecord& linked, const TaskRecord& 
                        program_.families.size());
   Family& family = program_.families[task.family.value];
   std::optional<TaskRecord>& first = first_[task.family.value];
-  std::vector<EventId> waits = linksOf(*linked.waits()), signals = linksOf(*linked.signals());
+  std::vector<EventId> waits = readLinks(*linked.waits()), signals = readLinks(*linked.signals());
   if (!first) {
     first = task;
     family.waits = std::move(waits);
@@ -69,15 +69,15 @@ std::string LinkLifter::take(const fbs::LinkedRecord& linked, const TaskRecord& 
   }
   const auto differs = [&](const char* verb, const auto& found, const auto& expected) {
     return fmt::format("is {} and {} {}, expected {} as for {}, the first task of family '{}'",
-                       nameOf(family, task), verb, listOf(found), listOf(expected), nameOf(family, *first),
-                       family.name);
+                       taskLabel(family, task), verb, formatEvents(found), formatEvents(expected),
+                       taskLabel(family, *first), family.name);
   };
   if (waits != family.waits) return differs("waits for", waits, family.waits);
   return signals != family.signals ? differs("signals", signals, family.signals) : std::string();
 }
 
 // "events 'a' and 'b'"
-std::string LinkLifter::listOf(const std::vector<EventId>& ids) const {
+std::string LinkLifter::formatEvents(const std::vector<EventId>& ids) const {
   std::string list;
   for (EventId id : ids) {
     const bool known = id.value < program_.events.size();

@@ -32,7 +32,7 @@ class LinkLifter {
  private:
   // What is wrong with the record, or nothing.
   std::string take(const fbs::LinkedRecord& linked, const TaskRecord& task);
-  std::string listOf(const std::vector<EventId>& ids) const;
+  std::string formatEvents(const std::vector<EventId>& ids) const;
 
   TaskProgram& program_;
   std::vector<std::optional<TaskRecord>> first_;  // the first task of each family

@@ -108,7 +108,7 @@ Tables<T> storeAll(Builder& builder, const std::vector<Element>& elements) {
 Tables<fbs::Lane> storeLanes(Builder& builder, const TaskProgram& program) {
   Dealer dealer(program);
   std::vector<Offset<fbs::Lane>> lanes;
-  for (const Lane& lane : program.lanes) lanes.push_back(store(builder, lane, dealer.familyOf(lane)));
+  for (const Lane& lane : program.lanes) lanes.push_back(store(builder, lane, dealer.familyInLane(lane)));
   return builder.CreateVector(lanes);
 }
 

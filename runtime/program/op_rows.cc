@@ -41,8 +41,8 @@ constexpr OperandInfo scaleFor(OperandName scaled, OperandInfo scale, OperandNam
   return optional(scale, with);
 }
 constexpr OperandInfo amax(std::string_view name, OperandName rounded) {
-  OperandInfo amax = scalars(amaxOf(rounded), name, "E1");
-  amax.amaxOf = rounded;
+  OperandInfo amax = scalars(findAmax(rounded), name, "E1");
+  amax.findAmax = rounded;
   return amax;
 }
 
@@ -240,7 +240,7 @@ constexpr std::array<OpInfo, static_cast<size_t>(OpKind::MAX) + 1> kOps = {{
 
 }  // namespace
 
-const OpInfo& infoOf(OpKind op) { return kOps[static_cast<size_t>(op)]; }
+const OpInfo& findInfo(OpKind op) { return kOps[static_cast<size_t>(op)]; }
 
 const OperandInfo* OpInfo::find(OperandName id) const {
   for (const std::span<const OperandInfo> operands : {reads, writes})

@@ -12,19 +12,19 @@ namespace {
 
 // The number of columns that have codes.
 int64_t codedColumns(const TaskProgram& program, const Family& family) {
-  return columnsOf(family.tiling, codedFactor(program, family));
+  return countColumns(family.tiling, codedFactor(program, family));
 }
 
 // The columns of what has rows of codes.
 int64_t rowLength(const Family& family) {
-  return infoOf(family.op).multiplies() ? family.tiling.k : family.tiling.n;
+  return findInfo(family.op).multiplies() ? family.tiling.k : family.tiling.n;
 }
 
 bool hasE4m3(const TaskProgram& program, BufferId id) {
   return id.value < program.buffers.size() && program.at(id).type == DType::kF8_E4M3;
 }
 
-Dim dimOf(char letter, const TaskProgram& program, const Family& family, bool dense) {
+Dim makeDim(char letter, const TaskProgram& program, const Family& family, bool dense) {
   const Tiling& tiling = family.tiling;
   switch (letter) {
     case 'T':
@@ -50,21 +50,21 @@ Dim dimOf(char letter, const TaskProgram& program, const Family& family, bool de
     case '1':
       return {Extent::kFixed, 1};
     default:
-      return {Extent::kFixed, int64_t{letter == 'i' ? infoOf(tiling.activation).inputs : 1} * tiling.n};
+      return {Extent::kFixed, int64_t{letter == 'i' ? findInfo(tiling.activation).inputs : 1} * tiling.n};
   }
 }
 
 }  // namespace
 
 int32_t weightParts(OpKind op, const Tiling& tiling) {
-  const OpInfo& info = infoOf(op);
+  const OpInfo& info = findInfo(op);
   if (!info.multiplies()) return 0;
-  return info.vector == VectorWork::kActivation ? infoOf(tiling.activation).inputs : 1;
+  return info.vector == VectorWork::kActivation ? findInfo(tiling.activation).inputs : 1;
 }
 
-bool isTransposed(OpKind op, const Tiling& tiling) { return (tiling.flags & infoOf(op).transposed) != 0; }
+bool isTransposed(OpKind op, const Tiling& tiling) { return (tiling.flags & findInfo(op).transposed) != 0; }
 
-bool accumulates(const Family& family) { return (family.tiling.flags & infoOf(family.op).accumulate) != 0; }
+bool accumulates(const Family& family) { return (family.tiling.flags & findInfo(family.op).accumulate) != 0; }
 
 bool isAccumulated(const TaskProgram& program, BufferId buffer) {
   return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
@@ -82,7 +82,7 @@ BufferId bufferAt(const std::vector<BufferId>& ids, size_t position) {
 }
 
 Operands findOperands(const Family& family) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   Operands found;
   for (size_t i = 0; i < op.reads.size(); ++i) found.*op.reads[i].id = bufferAt(family.reads, i);
   for (size_t i = 0; i < op.writes.size(); ++i) found.*op.writes[i].id = bufferAt(family.writes, i);
@@ -90,7 +90,7 @@ Operands findOperands(const Family& family) {
 }
 
 BufferId findBuffer(const Family& family, OperandName operand) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   for (size_t i = 0; i < op.reads.size(); ++i)
     if (op.reads[i].id == operand) return bufferAt(family.reads, i);
   for (size_t i = 0; i < op.writes.size(); ++i)
@@ -98,8 +98,8 @@ BufferId findBuffer(const Family& family, OperandName operand) {
   return {};
 }
 
-BufferId& placeOf(Family& family, OperandName operand) {
-  const OpInfo& op = infoOf(family.op);
+BufferId& operandBuffer(Family& family, OperandName operand) {
+  const OpInfo& op = findInfo(family.op);
   const bool isRead = std::ranges::find(op.reads, operand, &OperandInfo::id) != op.reads.end();
   std::vector<BufferId>& ids = isRead ? family.reads : family.writes;
   const std::span<const OperandInfo> operands = isRead ? op.reads : op.writes;
@@ -109,26 +109,26 @@ BufferId& placeOf(Family& family, OperandName operand) {
 }
 
 bool needsWholeRows(const Family& family) {
-  const OpInfo& info = infoOf(family.op);
-  if (family.op == OpKind::kEncode) return domainOf(family) == Domain::kRows;
+  const OpInfo& info = findInfo(family.op);
+  if (family.op == OpKind::kEncode) return findDomain(family) == Domain::kRows;
   return info.vector == VectorWork::kActivationGrad && info.cut == Cut::kColumns &&
          findBuffer(family, &Operands::rowWeightGrad);
 }
 
 bool isGathered(const TaskProgram& program, const Family& family, OperandName operand) {
   const BufferId buffer = findBuffer(family, operand);
-  return buffer && infoOf(family.op).find(operand)->inPlace == Extent::kTokens &&
-         !infoOf(program.at(family.space).kind).dense &&
+  return buffer && findInfo(family.op).find(operand)->inPlace == Extent::kTokens &&
+         !findInfo(program.at(family.space).kind).dense &&
          program.at(buffer).shape.front().extent == Extent::kTokens;
 }
 
-Domain domainOf(const Family& family) {
+Domain findDomain(const Family& family) {
   const bool isDown = !findBuffer(family, &Operands::endScales).none();
-  return family.op == OpKind::kEncode && !isDown ? Domain::kRows : infoOf(family.op).domain;
+  return family.op == OpKind::kEncode && !isDown ? Domain::kRows : findInfo(family.op).domain;
 }
 
 SpaceKind spaceFor(const Family& family, SpaceKind own) {
-  switch (domainOf(family)) {
+  switch (findDomain(family)) {
     case Domain::kSends:
       return SpaceKind::kSends;
     case Domain::kReturns:
@@ -138,31 +138,31 @@ SpaceKind spaceFor(const Family& family, SpaceKind own) {
     case Domain::kRows:
       return own == SpaceKind::kTokens || own == SpaceKind::kGroups ? own : SpaceKind::kRows;
     case Domain::kSums:
-      return infoOf(own).dense ? SpaceKind::kOnce : SpaceKind::kExperts;
+      return findInfo(own).dense ? SpaceKind::kOnce : SpaceKind::kExperts;
   }
   return own;
 }
 
 std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program, const Family& family) {
-  const bool dense = infoOf(program.at(family.space).kind).dense;
+  const bool dense = findInfo(program.at(family.space).kind).dense;
   std::vector<Dim> shape;
   for (char letter : operand.shape)
-    if (letter != 'E' || !dense) shape.push_back(dimOf(letter, program, family, dense));
+    if (letter != 'E' || !dense) shape.push_back(makeDim(letter, program, family, dense));
   if (operand.scalesRows() && hasRowBlocks(program, family))
     shape.push_back({Extent::kFixed, rowLength(family) / kMxBlock});
   if (operand.isWeight && isTransposed(family.op, family.tiling)) std::swap(shape.back(), shape.end()[-2]);
   return shape;
 }
 
-int64_t tilesOf(OpKind op, const Tiling& tiling) {
-  const Cut cut = infoOf(op).cut;
+int64_t countTiles(OpKind op, const Tiling& tiling) {
+  const Cut cut = findInfo(op).cut;
   if (cut == Cut::kWhole) return 1;
   const int64_t columns = tileCount(tiling.n, tiling.tileN);
   return cut == Cut::kColumns ? columns : columns * tileCount(tiling.m, tiling.tileM);
 }
 
-Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile) {
-  const Cut cut = infoOf(op).cut;
+Tile findTile(OpKind op, const Tiling& tiling, int32_t tile) {
+  const Cut cut = findInfo(op).cut;
   if (cut == Cut::kWhole) return {{}, {0, tiling.n}};
   if (cut == Cut::kColumns) return {{}, tileRange(tiling.n, tiling.tileN, tile)};
   const int32_t columns = tileCount(tiling.n, tiling.tileN);
@@ -170,7 +170,7 @@ Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile) {
           tileRange(tiling.n, tiling.tileN, tile % columns)};
 }
 
-std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
+std::optional<Block> findBlock(const Buffer& weight, const Buffer& scale) {
   const size_t count = weight.shape.size();
   if (count < 2 || scale.shape.size() != count || (count == 3 && scale.shape[0] != weight.shape[0]))
     return {};
@@ -186,7 +186,7 @@ std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale) {
 }
 
 OperandName scaledRows(OpKind op) {
-  for (const OperandInfo& operand : infoOf(op).reads)
+  for (const OperandInfo& operand : findInfo(op).reads)
     if (operand.scalesRows()) return operand.scales;
   return nullptr;
 }
@@ -197,22 +197,22 @@ bool hasRowBlocks(const TaskProgram& program, const Family& family) {
 }
 
 OperandName codedFactor(const TaskProgram& program, const Family& family) {
-  if (!infoOf(family.op).isSum()) return nullptr;
+  if (!findInfo(family.op).isSum()) return nullptr;
   for (const OperandName factor : kFactors)
     if (hasE4m3(program, findBuffer(family, factor))) return factor;
   return nullptr;
 }
 
 int64_t productFlops(OpKind op, const Tiling& tiling) {
-  const OpInfo& info = infoOf(op);
+  const OpInfo& info = findInfo(op);
   if (info.isSum()) return int64_t{2} * tiling.m * tiling.n;
   return int64_t{2} * weightParts(op, tiling) * tiling.n * tiling.k;
 }
 
 int64_t vectorFlops(const Family& family) {
   const Operands operands = findOperands(family);
-  const ActivationInfo& activation = infoOf(family.tiling.activation);
-  const OpInfo& op = infoOf(family.op);
+  const ActivationInfo& activation = findInfo(family.tiling.activation);
+  const OpInfo& op = findInfo(family.op);
   const int64_t n = family.tiling.n;
   switch (op.vector) {
     case VectorWork::kActivation:

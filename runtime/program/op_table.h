@@ -87,8 +87,8 @@ struct OperandInfo {
   // operand has codes; but codes of a weight need none where a has codes, too. A scale of rows or tokens has
   // one number per row of codes I8, and of codes of 8-bit floats one, BF16, for each 32 numbers of a row.
   OperandName scales = nullptr;
-  bool isZero = false;           // of a scale: it has the zeros of these codes, which are optional
-  OperandName amaxOf = nullptr;  // it is present exactly if this operand is rounded by its amax
+  bool isZero = false;             // of a scale: it has the zeros of these codes, which are optional
+  OperandName findAmax = nullptr;  // it is present exactly if this operand is rounded by its amax
   // The extent that it may have instead if there is one rank, whose tasks then read where others wrote: rows
   // gathered from tokens (isGathered()), or rows instead of what returned. kFixed: none.
   Extent inPlace = Extent::kFixed;
@@ -128,7 +128,7 @@ struct OpInfo {
     return vector == VectorWork::kActivation || vector == VectorWork::kActivationGrad;
   }
 };
-const OpInfo& infoOf(OpKind op);
+const OpInfo& findInfo(OpKind op);
 
 // The ranges of n columns of the weight that a family multiplies by; 0: it reads none.
 int32_t weightParts(OpKind op, const Tiling& tiling);
@@ -147,7 +147,7 @@ BufferId bufferAt(const std::vector<BufferId>& ids, size_t position);
 Operands findOperands(const Family& family);
 BufferId findBuffer(const Family& family, OperandName operand);
 // The place of an operand, which the op must have, in the family's lists; they are made long enough.
-BufferId& placeOf(Family& family, OperandName operand);
+BufferId& operandBuffer(Family& family, OperandName operand);
 
 // Whether a task must have all columns: a fused gradient may also sum over the columns of each row, and codes
 // that need no other row are made slot by slot.
@@ -159,18 +159,18 @@ bool needsWholeRows(const Family& family);
 bool isGathered(const TaskProgram& program, const Family& family, OperandName operand);
 
 // The domain of its op; but codes by an amax, or in blocks along rows, need no other row.
-Domain domainOf(const Family& family);
+Domain findDomain(const Family& family);
 // The space that is required of a family in space `own`: `own` itself if its domain has it.
 SpaceKind spaceFor(const Family& family, SpaceKind own);
 // The shape that the op requires of an operand of the family, given the family's space and tiling.
 std::vector<Dim> shapeOf(const OperandInfo& operand, const TaskProgram& program, const Family& family);
 
 // The number of tasks per slot, and the part that a task covers: rows m (sums only) and columns n.
-int64_t tilesOf(OpKind op, const Tiling& tiling);
+int64_t countTiles(OpKind op, const Tiling& tiling);
 struct Tile {
   TileRange m, n;
 };
-Tile tileOf(OpKind op, const Tiling& tiling, int32_t tile);
+Tile findTile(OpKind op, const Tiling& tiling, int32_t tile);
 
 // The numbers of a weight per number of its scale, in the last two dimensions of the weight as it lies: what
 // the dimensions of the scale divide, or the squares of codes of 8-bit floats (encoding.h), of which the last
@@ -179,7 +179,7 @@ struct Block {
   int64_t rows = 0;
   int64_t columns = 0;
 };
-std::optional<Block> blockOf(const Buffer& weight, const Buffer& scale);
+std::optional<Block> findBlock(const Buffer& weight, const Buffer& scale);
 // The rows or tokens of an op that may have codes with a scale, or null.
 OperandName scaledRows(OpKind op);
 // Whether they have codes of 8-bit floats, with a scale, read or written, for each block of 32 numbers of a
@@ -196,13 +196,13 @@ inline constexpr uint16_t kScalesA = 2;
 OperandName codedFactor(const TaskProgram& program, const Family& family);
 inline constexpr OperandName kFactors[] = {&Operands::a, &Operands::b};
 // The columns of a factor of a sum of products, how a factor of a product is rounded, and the amax of that.
-inline int32_t columnsOf(const Tiling& tiling, OperandName factor) {
+inline int32_t countColumns(const Tiling& tiling, OperandName factor) {
   return factor == &Operands::a ? tiling.m : tiling.n;
 }
-inline Rounding roundingOf(const Tiling& tiling, OperandName factor) {
+inline Rounding findRounding(const Tiling& tiling, OperandName factor) {
   return factor == &Operands::a ? tiling.roundA : tiling.roundB;
 }
-constexpr OperandName amaxOf(OperandName factor) {
+constexpr OperandName findAmax(OperandName factor) {
   return factor == &Operands::a ? &Operands::amaxA : &Operands::amaxB;
 }
 

@@ -197,8 +197,8 @@ struct TaskProgram {
   const Lane& at(LaneId id) const { return lanes[id.value]; }
 
   ExpertDeal deal() const { return {mesh, experts}; }
-  int32_t firstExpertOf(int32_t rank) const { return deal().first(rank); }
-  int32_t expertsOf(int32_t rank) const { return deal().of(rank); }
+  int32_t findFirstExpert(int32_t rank) const { return deal().first(rank); }
+  int32_t countExperts(int32_t rank) const { return deal().of(rank); }
   int32_t maxExperts() const { return deal().most(); }
   bool expertsDiffer() const { return deal().differ(); }
   // The expert axis of weights and weight gradients.
@@ -207,10 +207,10 @@ struct TaskProgram {
   }
   // The size of a dimension of a caller's tensor at a rank with this many tokens and rows.
   int64_t sizeAt(int32_t rank, const Dim& dim, int64_t tokens, int64_t rows = 0) const {
-    if (dim.extent == Extent::kExperts) return expertsOf(rank);
+    if (dim.extent == Extent::kExperts) return countExperts(rank);
     return dim.extent == Extent::kTokens ? tokens : dim.extent == Extent::kRows ? rows : dim.size;
   }
-  int32_t coresOf(CoreKind kind) const {
+  int32_t coreCount(CoreKind kind) const {
     return kind == CoreKind::kUnified ? cores : kind == CoreKind::kCube ? cubeCores : vectorCores;
   }
 };

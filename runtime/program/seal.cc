@@ -69,7 +69,7 @@ void sealFile(std::span<std::byte> bytes) {
   std::memcpy(bytes.data() + at, &sum, sizeof sum);
 }
 
-uint64_t checksumOf(std::span<const std::byte> sealedFile) { return findSeal(sealedFile)->checksum(); }
+uint64_t readChecksum(std::span<const std::byte> sealedFile) { return findSeal(sealedFile)->checksum(); }
 
 Status checkSeal(std::span<const std::byte> bytes) {
   if (bytes.empty()) return Error{"the file is empty, expected a program file"};

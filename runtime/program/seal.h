@@ -22,7 +22,7 @@ inline constexpr size_t kFileAlignment = 8;
 void sealFile(std::span<std::byte> bytes);
 
 // That checksum: equal for equal programs.
-uint64_t checksumOf(std::span<const std::byte> sealedFile);
+uint64_t readChecksum(std::span<const std::byte> sealedFile);
 
 // Errors: empty, not a program file, another major version, truncated, damaged. `bytes` must be aligned.
 Status checkSeal(std::span<const std::byte> bytes);

@@ -19,7 +19,7 @@ using S = Sharding;
 class FamilyRule {
  public:
   FamilyRule(const TaskProgram& program, const Family& family)
-      : program_(program), family_(family), op_(infoOf(family.op)), ids_(findOperands(family)) {}
+      : program_(program), family_(family), op_(findInfo(family.op)), ids_(findOperands(family)) {}
 
   Expected<std::vector<S>> run() {
     const std::vector<S> written = results();
@@ -29,7 +29,7 @@ class FamilyRule {
 
  private:
   std::vector<S> results() {
-    if (infoOf(program_.at(family_.space).kind).dense) return ofTokens();
+    if (findInfo(program_.at(family_.space).kind).dense) return ofTokens();
     if (op_.isSum()) return {sumOfRows()};
     if (op_.vector == VectorWork::kColumnSum) return {columnSum()};
     if (op_.vector == VectorWork::kRowDot) return {rowDot()};
@@ -131,7 +131,7 @@ class FamilyRule {
       case VectorWork::kActivation:
         if (product != ofInputs() && product != S::kWhole)
           refuse(&Operands::b,
-                 {isTransposed() ? shardedRowsOf(family_.tiling.activation) : ofInputs(), S::kWhole});
+                 {isTransposed() ? findShardedRows(family_.tiling.activation) : ofInputs(), S::kWhole});
         return {activation(product), product};
       case VectorWork::kActivationGrad:
         if (product != S::kColumns && product != S::kWhole)
@@ -175,7 +175,7 @@ class FamilyRule {
   bool isTransposed() const { return sluice::isTransposed(family_.op, family_.tiling); }
 
   // Returns the sharding of what an activation reads, at a rank that has a part of it.
-  S ofInputs() const { return shardedColumnsOf(family_.tiling.activation); }
+  S ofInputs() const { return findShardedColumns(family_.tiling.activation); }
 
   static S activation(S gateUp) { return gateUp == S::kWhole ? S::kWhole : S::kColumns; }
 
@@ -208,10 +208,10 @@ class FamilyRule {
     const BufferId id = ids_.*operand;
     wrong_ = Error{fmt::format("{} is '{}', {} at each of {} ranks{}, expected {}", op_.find(operand)->name,
                                program_.at(id).name, text::word(program_.at(id).sharding), program_.mesh.tp,
-                               writerOf(id), fmt::join(words, " or "))};
+                               findWriter(id), fmt::join(words, " or "))};
   }
 
-  std::string writerOf(BufferId id) const {
+  std::string findWriter(BufferId id) const {
     for (const Family& writer : program_.families)
       if (std::ranges::find(writer.writes, id) != writer.writes.end())
         return fmt::format(" as node '{}' writes it", writer.name);
@@ -227,7 +227,7 @@ class FamilyRule {
 
 }  // namespace
 
-Expected<std::vector<Sharding>> shardingsOf(const TaskProgram& program, const Family& family) {
+Expected<std::vector<Sharding>> deriveShardings(const TaskProgram& program, const Family& family) {
   return FamilyRule(program, family).run();
 }
 

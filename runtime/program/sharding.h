@@ -16,7 +16,7 @@ namespace sluice {
 
 // The shardings of what the family writes, by operand, from the shardings of what it reads. Errors: operands
 // whose shardings do not fit; the message names the operand and the family that wrote it.
-Expected<std::vector<Sharding>> shardingsOf(const TaskProgram& program, const Family& family);
+Expected<std::vector<Sharding>> deriveShardings(const TaskProgram& program, const Family& family);
 
 // Errors: the caller gets or gives a tensor of tokens that is not whole; a part of a tensor whose dimension
 // `sharding` does not have.

@@ -61,12 +61,12 @@ bool isIn(uint8_t set, EventSpace space) { return (set >> static_cast<uint32_t>(
 
 }  // namespace
 
-const SpaceInfo& infoOf(SpaceKind kind) { return kSpaces[static_cast<size_t>(kind)]; }
+const SpaceInfo& findInfo(SpaceKind kind) { return kSpaces[static_cast<size_t>(kind)]; }
 
-SpaceKind spaceOf(EventSpace space) { return kCounted[static_cast<size_t>(space)]; }
+SpaceKind countedSpace(EventSpace space) { return kCounted[static_cast<size_t>(space)]; }
 
-bool canWait(SpaceKind task, EventSpace event) { return isIn(infoOf(task).waits, event); }
-bool canSignal(SpaceKind task, EventSpace event) { return isIn(infoOf(task).signals, event); }
+bool canWait(SpaceKind task, EventSpace event) { return isIn(findInfo(task).waits, event); }
+bool canSignal(SpaceKind task, EventSpace event) { return isIn(findInfo(task).signals, event); }
 
 std::optional<EventSpace> finestEvent(SpaceKind from, SpaceKind to) {
   for (EventSpace event : {E::kRows, E::kTokens, E::kGroups, E::kExperts, E::kOne})
@@ -75,11 +75,11 @@ std::optional<EventSpace> finestEvent(SpaceKind from, SpaceKind to) {
 }
 
 bool isSlotLocal(SpaceKind producer, SpaceKind consumer, EventSpace event) {
-  return producer == consumer && event != E::kOne && event == infoOf(producer).own;
+  return producer == consumer && event != E::kOne && event == findInfo(producer).own;
 }
 
 bool hasFactor(ThresholdRule rule) { return kRules[static_cast<size_t>(rule)].hasFactor; }
-std::string_view phraseOf(ThresholdRule rule) { return kRules[static_cast<size_t>(rule)].phrase; }
+std::string_view findPhrase(ThresholdRule rule) { return kRules[static_cast<size_t>(rule)].phrase; }
 
 Threshold delivered(const TaskProgram& program, EventSpace event, EventUnit unit, SpaceKind producers,
                     int64_t tiles) {

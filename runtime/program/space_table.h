@@ -21,17 +21,17 @@ struct SpaceInfo {
   uint8_t waits;          // event spaces of which a task has an index to wait for: bits by EventSpace
   uint8_t signals;        // likewise to signal, if a threshold rule has the number that is delivered
 };
-const SpaceInfo& infoOf(SpaceKind kind);
+const SpaceInfo& findInfo(SpaceKind kind);
 
 // Whether tasks of the space work on pieces: they write at the rank at the piece's other end, all other tasks
 // at their own.
 constexpr bool isRemote(SpaceKind kind) { return kind == SpaceKind::kSends || kind == SpaceKind::kReturns; }
 
 // The space whose slots cut this one: the rows space for pieces, else the space itself.
-inline SpaceKind cutOf(SpaceKind kind) { return isRemote(kind) ? SpaceKind::kRows : kind; }
+inline SpaceKind cuttingSpace(SpaceKind kind) { return isRemote(kind) ? SpaceKind::kRows : kind; }
 
 // The space that has a slot for each counter.
-SpaceKind spaceOf(EventSpace space);
+SpaceKind countedSpace(EventSpace space);
 
 bool canWait(SpaceKind task, EventSpace event);
 bool canSignal(SpaceKind task, EventSpace event);
@@ -44,7 +44,7 @@ bool isSlotLocal(SpaceKind producer, SpaceKind consumer, EventSpace event);
 
 // Whether a threshold rule has a factor, and the quantity that it counts, in words.
 bool hasFactor(ThresholdRule rule);
-std::string_view phraseOf(ThresholdRule rule);
+std::string_view findPhrase(ThresholdRule rule);
 
 struct Threshold {
   ThresholdRule rule = ThresholdRule::kConstant;

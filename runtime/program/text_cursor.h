@@ -49,7 +49,7 @@ class Cursor {
   // The value of an enum by its word.
   template <class E>
   E word(std::string_view what) {
-    return static_cast<E>(wordIndex(wordsOf(E{}), what));
+    return static_cast<E>(wordIndex(listWords(E{}), what));
   }
 
  private:

@@ -10,19 +10,19 @@ namespace {
 
 // Most records are named in the program; the ones below are named in an entry.
 template <class Record>
-EntryId scopeOf(const Record*) {
+EntryId findScope(const Record*) {
   return {};
 }
-EntryId scopeOf(const EventArray* event) { return event->entry; }
-EntryId scopeOf(const Family* family) { return family->entry; }
+EntryId findScope(const EventArray* event) { return event->entry; }
+EntryId findScope(const Family* family) { return family->entry; }
 
 template <class Record>
 std::vector<std::string> namesOf(const std::vector<Record>& records) {
   std::map<std::pair<EntryId, std::string_view>, int> count;
-  for (const Record& record : records) ++count[{scopeOf(&record), record.name}];
+  for (const Record& record : records) ++count[{findScope(&record), record.name}];
   std::vector<std::string> names;
   for (const Record& record : records) {
-    const bool unique = count[{scopeOf(&record), record.name}] == 1;
+    const bool unique = count[{findScope(&record), record.name}] == 1;
     names.push_back(unique ? quoteName(record.name) : "#" + std::to_string(names.size()));
   }
   return names;
@@ -39,6 +39,6 @@ ReferenceNames::ReferenceNames(const TaskProgram& program)
       events_(namesOf(program.events)),
       families_(namesOf(program.families)) {}
 
-std::string ReferenceNames::nameOf(const std::string& name) { return quoteName(name); }
+std::string ReferenceNames::quotedName(const std::string& name) { return quoteName(name); }
 
 }  // namespace sluice::text

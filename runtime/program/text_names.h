@@ -35,7 +35,7 @@ class ReferenceNames {
   // "forward/up_proj"; the name is written even if it is not unique.
   template <class Record>
   std::string qualified(const Record& record) const {
-    return of(record.entry) + "/" + nameOf(record.name);
+    return of(record.entry) + "/" + quotedName(record.name);
   }
 
  private:
@@ -52,7 +52,7 @@ class ReferenceNames {
     return visible || id.none() ? plain(names, id) : "#" + std::to_string(id.value);
   }
 
-  static std::string nameOf(const std::string& name);
+  static std::string quotedName(const std::string& name);
 
   const TaskProgram& program_;
   std::vector<std::string> buffers_, regions_, spaces_, entries_, events_, families_;

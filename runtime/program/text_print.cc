@@ -158,7 +158,7 @@ void Printer::lanes() {
     for (size_t seat = 0; seat < one.seats.size(); ++seat) shown = shown || selection_.hasSeat(one, seat);
     if (!shown) continue;
     begin(false);
-    lane(one, whole ? dealer.familyOf(one) : FamilyId{});
+    lane(one, whole ? dealer.familyInLane(one) : FamilyId{});
   }
 }
 

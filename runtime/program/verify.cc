@@ -31,7 +31,7 @@ Expected<VerifiedProgram> verify(TaskProgram program) {
   if (Status status = checkSharing(program, coverage); !status) return status.error();
 
   VerifiedProgram verified;
-  verified.fingerprint_ = checksumOf(encode(program));
+  verified.fingerprint_ = readChecksum(encode(program));
   verified.order_ = std::move(*order);
   verified.program_ = std::make_shared<const TaskProgram>(std::move(program));
   return verified;

@@ -23,13 +23,13 @@ Coverage computeCoverage(const TaskProgram& program, const std::vector<EventUse>
   Coverage coverage(count);
   for (FamilyId c : sorted) {
     for (EventId id : program.at(c).waits) {
-      const Scope direct = scopeOf(program.at(id).space);
+      const Scope direct = findScope(program.at(id).space);
       for (FamilyId q : uses[id.value].producers) {
         coverage.raise(c, q, direct);
         for (FamilyId p : sorted)
           coverage.raise(c, p,
-                         compose(kindOf(program, c), kindOf(program, q), kindOf(program, p), direct,
-                                 coverage.covers(q, p), everywhere));
+                         compose(spaceKindIn(program, c), spaceKindIn(program, q), spaceKindIn(program, p),
+                                 direct, coverage.covers(q, p), everywhere));
       }
     }
   }

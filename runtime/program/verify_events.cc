@@ -8,7 +8,7 @@ namespace sluice::verify_parts {
 namespace {
 
 std::string thresholdText(const Threshold& t) {
-  const std::string_view rule = phraseOf(t.rule);
+  const std::string_view rule = findPhrase(t.rule);
   return hasFactor(t.rule) || t.factor != 0 ? fmt::format("{} (factor {})", rule, t.factor)
                                             : std::string(rule);
 }
@@ -25,41 +25,42 @@ Status checkHeader(const TaskProgram& program, EventId id) {
   if (event.rule > ThresholdRule::MAX)
     return fail("event '{}': threshold rule {} is not known", event.name, static_cast<int>(event.rule));
   if (event.space == EventSpace::kGroups && findSpace(program, SpaceKind::kGroups) == nullptr)
-    return fail("{} is of groups of slots, but the program has no such space", nameOf(program, id));
+    return fail("{} is of groups of slots, but the program has no such space", fullName(program, id));
   return {};
 }
 
 Status checkProducers(const TaskProgram& program, EventId id, const EventUse& use) {
   const EventArray& event = program.at(id);
-  const std::string where = nameOf(program, id);
+  const std::string where = fullName(program, id);
   if (use.producers.empty()) return fail("no family signals {}", where);
-  const SpaceKind kind = kindOf(program, use.producers.front());
+  const SpaceKind kind = spaceKindIn(program, use.producers.front());
   int64_t tiles = 0;
   for (FamilyId family : use.producers) {
-    const SpaceKind own = kindOf(program, family);
+    const SpaceKind own = spaceKindIn(program, family);
     if (!canSignal(own, event.space))
-      return fail("{} is in space {} and cannot signal {} of space {}", nameOf(program, family), nameOf(own),
-                  where, nameOf(event.space));
+      return fail("{} is in space {} and cannot signal {} of space {}", fullName(program, family),
+                  fullName(own), where, fullName(event.space));
     if (own != kind)
       return fail("{} is signalled by family '{}' of space {} and family '{}' of space {}", where,
-                  program.at(use.producers.front()).name, nameOf(kind), program.at(family).name, nameOf(own));
+                  program.at(use.producers.front()).name, fullName(kind), program.at(family).name,
+                  fullName(own));
     tiles += program.at(family).tiles;
   }
   const bool remote = isRemote(kind);
   if (event.remote != remote)
     return fail("{} is {}remote, but {} signals {}", where, event.remote ? "" : "not ",
-                nameOf(program, use.producers.front()), remote ? "other ranks" : "its own rank");
+                fullName(program, use.producers.front()), remote ? "other ranks" : "its own rank");
   if ((event.unit == EventUnit::kRows) != remote)
     return fail("{} counts {}, but {} is in space {}", where, remote ? "tasks" : "rows",
-                nameOf(program, use.producers.front()), nameOf(kind));
+                fullName(program, use.producers.front()), fullName(kind));
   if (remote && use.producers.size() > 1)
     return fail("{} is signalled by {} and by {}: rows are counted for one family only", where,
-                nameOf(program, use.producers[0]), nameOf(program, use.producers[1]));
+                fullName(program, use.producers[0]), fullName(program, use.producers[1]));
   const Threshold found{event.rule, event.factor},
       expected = delivered(program, event.space, event.unit, kind, tiles);
   if (found != expected)
     return fail("{} has threshold {}, but {} delivers {}", where, thresholdText(found),
-                nameOf(program, use.producers.front()), thresholdText(expected));
+                fullName(program, use.producers.front()), thresholdText(expected));
   return {};
 }
 
@@ -86,15 +87,15 @@ Status checkConsumers(const TaskProgram& program, EventId id, const EventUse& us
   const EventArray& event = program.at(id);
   bool everyIndex = false;
   for (FamilyId family : use.consumers) {
-    const SpaceKind kind = kindOf(program, family);
+    const SpaceKind kind = spaceKindIn(program, family);
     if (!canWait(kind, event.space))
-      return fail("{} is in space {} and cannot wait for {} of space {}", nameOf(program, family),
-                  nameOf(kind), nameOf(program, id), nameOf(event.space));
+      return fail("{} is in space {} and cannot wait for {} of space {}", fullName(program, family),
+                  fullName(kind), fullName(program, id), fullName(event.space));
     everyIndex = everyIndex || waitsForEvery(program, kind, event.space);
   }
   if (event.remote && !everyIndex)
     return fail("{} is signalled by other ranks, but no family waits for every one of its counters",
-                nameOf(program, id));
+                fullName(program, id));
   return {};
 }
 
@@ -105,10 +106,10 @@ Status checkArrivals(const TaskProgram& program, const std::vector<EventUse>& us
   for (const EventUse& use : uses)
     for (FamilyId family : use.producers) announced[family.value] = true;
   for (uint32_t i = 0; i < announced.size(); ++i)
-    if (!announced[i] && isRemote(kindOf(program, FamilyId{i})))
+    if (!announced[i] && isRemote(spaceKindIn(program, FamilyId{i})))
       return fail(
           "{} writes at other ranks, but signals no event: they cannot know when everything has arrived",
-          nameOf(program, FamilyId{i}));
+          fullName(program, FamilyId{i}));
   return {};
 }
 

@@ -39,10 +39,10 @@ Error fail(fmt::format_string<Args...> format, Args&&... args) {
 }
 
 // "family 'up_proj' of entry 'forward'", and so on; ids in range.
-std::string nameOf(const TaskProgram& program, FamilyId id);
-std::string nameOf(const TaskProgram& program, EventId id);
-inline std::string nameOf(SpaceKind kind) { return text::word(kind); }
-inline std::string nameOf(EventSpace space) { return text::word(space); }
+std::string fullName(const TaskProgram& program, FamilyId id);
+std::string fullName(const TaskProgram& program, EventId id);
+inline std::string fullName(SpaceKind kind) { return text::word(kind); }
+inline std::string fullName(EventSpace space) { return text::word(space); }
 // "BF16 [R, 1536]"
 std::string shapeText(DType type, const std::vector<Dim>& shape);
 
@@ -54,7 +54,7 @@ bool inRange(Id<Tag> id, const std::vector<T>& table) {
 // Bytes of one element of the first dimension; kFixed: of the whole buffer. -1: more than kMaxBytes.
 int64_t unitBytes(const Buffer& buffer);
 
-inline SpaceKind kindOf(const TaskProgram& program, FamilyId id) {
+inline SpaceKind spaceKindIn(const TaskProgram& program, FamilyId id) {
   return program.at(program.at(id).space).kind;
 }
 

@@ -24,7 +24,7 @@ struct Place {
 Status checkSeats(const TaskProgram& program, const Lane& lane) {
   if (lane.core > CoreKind::MAX)
     return fail("lane '{}': core kind {} is not known", lane.name, static_cast<int>(lane.core));
-  const int64_t cores = program.coresOf(lane.core), first = lane.firstCore;
+  const int64_t cores = program.coreCount(lane.core), first = lane.firstCore;
   const auto seats = static_cast<int64_t>(lane.seats.size());
   const std::string kind = text::word(lane.core);
   if (cores == 0) return fail("lane '{}' is for {} cores, but the program has none", lane.name, kind);
@@ -61,7 +61,7 @@ Status checkRecord(const Place& place, const TaskRecord& record) {
   const Family& family = program.at(record.family);
   if (family.entry != place.lane.entry || family.space != place.lane.space || family.core != place.lane.core)
     return fail("{} belongs to {}, which has another entry, space or core kind than the lane", place.text(),
-                nameOf(program, record.family));
+                fullName(program, record.family));
   const int64_t window = program.at(family.space).window;
   if (record.slot >= window)
     return fail("{} is slot {} of family '{}', but a window has {} slots", place.text(), record.slot,
@@ -116,8 +116,8 @@ Status checkLanes(const TaskProgram& program) {
     const Family& family = program.families[i];
     const int64_t window = program.at(family.space).window;
     if (found[i].count != window * family.tiles)
-      return fail("{} has {} tasks in the lanes, expected {} slots x {} tiles", nameOf(program, FamilyId{i}),
-                  found[i].count, window, family.tiles);
+      return fail("{} has {} tasks in the lanes, expected {} slots x {} tiles",
+                  fullName(program, FamilyId{i}), found[i].count, window, family.tiles);
     found[i].seen.resize(found[i].count);
   }
   return forEachRecord(program, [&](const Place& place, const TaskRecord& record) -> Status {

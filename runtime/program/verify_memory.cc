@@ -19,22 +19,22 @@ bool isRouted(const Buffer& buffer) {
 }
 
 // The entry that makes the slots of this entry.
-EntryId routingOf(const TaskProgram& program, EntryId id) {
+EntryId findRouting(const TaskProgram& program, EntryId id) {
   return program.at(id).routes() ? id : program.at(id).routing;
 }
 
 Status addWriter(const TaskProgram& program, FamilyId id, BufferId bufferId, Writers& writers) {
   const Buffer& buffer = program.at(bufferId);
-  const std::string where = nameOf(program, id);
+  const std::string where = fullName(program, id);
   if (buffer.role == Role::kInput)
     return fail("{} writes buffer '{}', which is an input", where, buffer.name);
   for (FamilyId other : writers[bufferId.value]) {
     const bool sameEntry = program.at(other).entry == program.at(id).entry;
     if (sameEntry || buffer.role != Role::kTemp)
-      return fail("{} writes buffer '{}', which {} writes too", where, buffer.name, nameOf(program, other));
+      return fail("{} writes buffer '{}', which {} writes too", where, buffer.name, fullName(program, other));
   }
   const bool symmetric = buffer.region && program.at(buffer.region).symmetric;
-  if (isRemote(kindOf(program, id)) && !symmetric)
+  if (isRemote(spaceKindIn(program, id)) && !symmetric)
     return fail("{} writes buffer '{}' at other ranks, but it does not lie in a symmetric region", where,
                 buffer.name);
   writers[bufferId.value].push_back(id);
@@ -44,19 +44,19 @@ Status addWriter(const TaskProgram& program, FamilyId id, BufferId bufferId, Wri
 // A buffer that no family of the reader's entry writes.
 Status checkReadAcross(const TaskProgram& program, FamilyId id, const Buffer& buffer,
                        const std::vector<FamilyId>& writers) {
-  const std::string where = nameOf(program, id);
+  const std::string where = fullName(program, id);
   if (writers.empty()) return fail("{} reads buffer '{}', which no family writes", where, buffer.name);
   const FamilyId writer = writers.front();
   if (buffer.role != Role::kSaved)
     return fail("{} reads buffer '{}', which is not saved, but written by {}", where, buffer.name,
-                nameOf(program, writer));
+                fullName(program, writer));
   const EntryId here = program.at(id).entry, there = program.at(writer).entry;
   if (there > here)
     return fail("{} reads buffer '{}', which is written later by {}", where, buffer.name,
-                nameOf(program, writer));
-  if (isRouted(buffer) && routingOf(program, here) != routingOf(program, there))
+                fullName(program, writer));
+  if (isRouted(buffer) && findRouting(program, here) != findRouting(program, there))
     return fail("{} reads buffer '{}', which {} writes under another routing", where, buffer.name,
-                nameOf(program, writer));
+                fullName(program, writer));
   return {};
 }
 
@@ -69,12 +69,12 @@ Status checkRead(const TaskProgram& program, FamilyId id, BufferId bufferId, con
     return program.at(other).entry == program.at(id).entry;
   });
   if (writer == all.end()) return checkReadAcross(program, id, buffer, all);
-  const Scope needed = scopeToRead(kindOf(program, id), buffer.shape[0].extent);
+  const Scope needed = scopeToRead(spaceKindIn(program, id), buffer.shape[0].extent);
   const Scope found = coverage.covers(id, *writer);
   if (found >= needed) return {};
   return fail(
       "{} reads buffer '{}', but does not wait until family '{}' has written it for {} (it waits for {})",
-      nameOf(program, id), buffer.name, program.at(*writer).name, scopeText(needed), scopeText(found));
+      fullName(program, id), buffer.name, program.at(*writer).name, scopeText(needed), scopeText(found));
 }
 
 }  // namespace

@@ -35,13 +35,13 @@ Status checkNames(const TaskProgram& program) {
   return {};
 }
 
-std::string nameOf(const TaskProgram& program, FamilyId id) {
+std::string fullName(const TaskProgram& program, FamilyId id) {
   const Family& family = program.at(id);
   if (!inRange(family.entry, program.entries)) return fmt::format("family '{}'", family.name);
   return fmt::format("family '{}' of entry '{}'", family.name, program.at(family.entry).name);
 }
 
-std::string nameOf(const TaskProgram& program, EventId id) {
+std::string fullName(const TaskProgram& program, EventId id) {
   const EventArray& event = program.at(id);
   if (!inRange(event.entry, program.entries)) return fmt::format("event '{}'", event.name);
   return fmt::format("event '{}' of entry '{}'", event.name, program.at(event.entry).name);

@@ -22,7 +22,7 @@ Status checkTiling(const TaskProgram& program, const Family& family, const std::
     bool used;
   };
   const Tiling& t = family.tiling;
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   for (const auto& [name, value, needed] :
        {Field{"m", t.m, op.usesM()}, Field{"n", t.n, true}, Field{"k", t.k, op.usesK()},
         Field{"tileM", t.tileM, op.usesTileM()}, Field{"tileN", t.tileN, op.usesTileN()}}) {
@@ -100,7 +100,7 @@ Status checkOperand(const TaskProgram& program, const Family& family, BufferId i
         "{}: operand '{}' is buffer '{}' {}, expected {}{}{}", where, operand.name, buffer.name,
         shapeText(buffer.type, buffer.shape), shapeText(type, shape),
         turned != shape ? " or " + shapeText(type, turned) : "",
-        countsInputs ? fmt::format(", for {} inputs of {}", infoOf(kind).inputs, text::word(kind)) : "");
+        countsInputs ? fmt::format(", for {} inputs of {}", findInfo(kind).inputs, text::word(kind)) : "");
   }
   return checkGaps(program, buffer, operand, where);
 }
@@ -130,8 +130,8 @@ Status checkTypes(const TaskProgram& program, const Family& family, const std::s
     }
     return {};
   };
-  const Status status = check(family.reads, infoOf(family.op).reads);
-  return status ? check(family.writes, infoOf(family.op).writes) : status;
+  const Status status = check(family.reads, findInfo(family.op).reads);
+  return status ? check(family.writes, findInfo(family.op).writes) : status;
 }
 
 // A weight that is multiplied by rows of codes has blocks of one column, along the whole sum, or, of codes of
@@ -152,7 +152,7 @@ Status checkSums(const Family& family, DType weight, const Block& block, const s
 // Rows of codes need a weight of codes, whose sums fit into an int32.
 Status checkRowsOfCodes(const TaskProgram& program, const Family& family, const std::string& where) {
   const Operands ids = findOperands(family);
-  if (!infoOf(family.op).multiplies() || !isCodes(program.at(ids.a).type)) return {};
+  if (!findInfo(family.op).multiplies() || !isCodes(program.at(ids.a).type)) return {};
   const DType weight = program.at(ids.b).type;
   if (!isCodes(weight))
     return fail("{} multiplies codes of rows by a weight of type {}, expected codes", where,
@@ -164,11 +164,11 @@ Status checkRowsOfCodes(const TaskProgram& program, const Family& family, const 
 
 // Codes are made of numbers that are rounded to E4M3, and have scales if that is in blocks.
 Status checkEncoded(const Family& family, const std::string& where) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const Tiling& t = family.tiling;
   if (!isEncodable(t.roundA))
     return fail("{} encodes with rounding {}, expected E4M3, not in squares", where, text::word(t.roundA));
-  const bool inBlocks = !infoOf(t.roundA).isScaled;
+  const bool inBlocks = !findInfo(t.roundA).isScaled;
   for (const OperandName scales : kBlockScales) {  // end scales are those of blocks down columns
     const bool exists = !findBuffer(family, scales).none();
     if (exists ? !inBlocks : inBlocks && scales == &Operands::codeScales)
@@ -184,7 +184,7 @@ Status checkEncoded(const Family& family, const std::string& where) {
 // Codes of 8-bit floats are one factor of a sum, with the scales of their blocks if they have some, and have
 // been rounded as the family says.
 Status checkCodes(const TaskProgram& program, const Family& family, const std::string& where) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const Tiling& t = family.tiling;
   const Operands ids = findOperands(family);
   if (op.vector == VectorWork::kEncode) return checkEncoded(family, where);
@@ -199,9 +199,9 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
   if ((t.flags & kScalesA) != 0 && !(ids.rowWeights && roundsFactors(t)))
     return fail("{} scales 'a', but {}", where, ids.rowWeights ? "rounds no factor" : "has no 'row_scale'");
   const OperandName coded = codedFactor(program, family);
-  const Rounding rounding = roundingOf(t, coded);
+  const Rounding rounding = findRounding(t, coded);
   const std::string_view name = coded != nullptr ? op.find(coded)->name : "";
-  const bool inBlocks = coded != nullptr && !infoOf(rounding).isScaled;
+  const bool inBlocks = coded != nullptr && !findInfo(rounding).isScaled;
   for (const OperandName scales : kBlockScales)
     if ((ids.*scales).none() == inBlocks)
       return fail("{} has {} '{}', but {}", where, inBlocks ? "no" : "a", op.find(scales)->name,
@@ -216,7 +216,7 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
                 text::word(rounding));
   if (ids.rowWeights && (coded == &Operands::a) == ((t.flags & kScalesA) != 0))
     return fail("{}: factor '{}' has codes, but is multiplied by the row scale", where, name);
-  if (const int32_t columns = columnsOf(t, coded); inBlocks && columns % kMxBlock != 0)
+  if (const int32_t columns = countColumns(t, coded); inBlocks && columns % kMxBlock != 0)
     return fail("{}: factor '{}' has codes of {} columns, expected a multiple of {}", where, name, columns,
                 kMxBlock);
   return {};
@@ -225,11 +225,11 @@ Status checkCodes(const TaskProgram& program, const Family& family, const std::s
 // Only factors of bf16 are rounded: by an amax, or in whole blocks along the sum; where that is of rows, the
 // last block of an expert may be shorter.
 Status checkRoundings(const TaskProgram& program, const Family& family, const std::string& where) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const Tiling& t = family.tiling;
   const Operands ids = findOperands(family);
   for (const OperandName operand : kFactors) {
-    const Rounding rounding = roundingOf(t, operand);
+    const Rounding rounding = findRounding(t, operand);
     const bool isA = operand == &Operands::a;
     if (rounding > Rounding::MAX)
       return fail("{}: rounding {} is not known", where, static_cast<int>(rounding));
@@ -238,10 +238,10 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
     const bool encodes = op.vector == VectorWork::kEncode && isA;
     if (!op.hasFactors() && !encodes && rounding != Rounding::kNone)
       return fail("{}, but this op does not multiply", what);
-    const OperandName amax = amaxOf(operand);
-    if (const OperandInfo* info = op.find(amax); info && (ids.*amax).none() == infoOf(rounding).isScaled)
+    const OperandName amax = findAmax(operand);
+    if (const OperandInfo* info = op.find(amax); info && (ids.*amax).none() == findInfo(rounding).isScaled)
       return fail("{} with {} '{}', expected {}", what, ids.*amax ? "a" : "no", info->name,
-                  infoOf(rounding).isScaled ? "one" : "none");
+                  findInfo(rounding).isScaled ? "one" : "none");
     if (rounding == Rounding::kNone || !op.hasFactors()) continue;
     const Buffer& factor = program.at(ids.*operand);
     if (isA && hasRowBlocks(program, family)) continue;  // checkCodes()
@@ -251,10 +251,10 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
     if (!op.isSum() && program.at(ids.b).type != DType::kBF16)
       return fail("{}, but operand '{}' is buffer '{}' of type {}, expected BF16", what,
                   op.find(&Operands::b)->name, program.at(ids.b).name, dtypeName(program.at(ids.b).type));
-    if (infoOf(rounding).isScaled) continue;
+    if (findInfo(rounding).isScaled) continue;
     if (!op.isSum() && t.k % kMxBlock != 0)
       return fail("{}, but the sum has {} numbers, expected a multiple of {}", what, t.k, kMxBlock);
-    if (!infoOf(rounding).isSquare) continue;
+    if (!findInfo(rounding).isSquare) continue;
     if (!op.find(operand)->isWeight) return fail("{}, but is no weight", what);
     const int32_t columns = std::min(t.n, t.tileN);
     if (t.n % kMxBlock != 0 || columns % kMxBlock != 0)
@@ -266,7 +266,7 @@ Status checkRoundings(const TaskProgram& program, const Family& family, const st
 
 // Tasks read whole elements, so no range of columns may begin or end between codes that share one.
 Status checkPairs(const TaskProgram& program, const Family& family, const std::string& where) {
-  if (!infoOf(family.op).multiplies() || isTransposed(family.op, family.tiling)) return {};
+  if (!findInfo(family.op).multiplies() || isTransposed(family.op, family.tiling)) return {};
   const Buffer& weight = program.at(findBuffer(family, &Operands::b));
   const int64_t codes = codesPerElement(weight.type);
   for (const int32_t columns : {family.tiling.n, std::min(family.tiling.n, family.tiling.tileN)})
@@ -306,7 +306,7 @@ Status checkFactor(const TaskProgram& program, const Family& family, const std::
 // Codes have a scale, and nothing else has: rows one per row, a weight one per block. A weight that rows of
 // codes are multiplied by may have none.
 Status checkScales(const TaskProgram& program, const Family& family, const std::string& where) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const Operands ids = findOperands(family);
   const bool hasRowsOfCodes = ids.a && isCodes(program.at(ids.a).type);
   for (const OperandInfo& operand : op.reads) {
@@ -325,7 +325,7 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
                   operand.name, scaled.name, codes.name, dtypeName(codes.type));
     if (!scaleId || !scaled.isWeight) continue;
     const Buffer& scale = program.at(scaleId);
-    const std::optional<Block> block = blockOf(codes, scale);
+    const std::optional<Block> block = findBlock(codes, scale);
     if (!block)
       return fail("{}: operand '{}' is buffer '{}' {}, expected the shape of '{}' {} with {}", where,
                   operand.name, scale.name, shapeText(scale.type, scale.shape), codes.name,
@@ -349,7 +349,7 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
 // What passes through an op is both read and written, or neither; a dispatch sends something.
 Status checkPairedOptions(const Family& family, const std::string& where) {
   if (family.writes.empty()) return fail("{} writes nothing", where);
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const Operands ids = findOperands(family);
   for (const OperandInfo& out : op.writes) {
     if (out.with == nullptr) continue;
@@ -374,12 +374,12 @@ Status checkActivation(const Family& family, const std::string& where) {
   const Tiling& t = family.tiling;
   if (t.activation > ActivationKind::MAX)
     return fail("{}: activation {} is not known", where, static_cast<int>(t.activation));
-  const bool used = infoOf(family.op).usesActivation();
+  const bool used = findInfo(family.op).usesActivation();
   if (!used && t.activation != ActivationKind{})
     return fail("{}: field activation of the tiling is {}, but this op does not use it", where,
                 text::word(t.activation));
   const float limit = toFloat(t.limit);
-  const bool clamps = used && infoOf(t.activation).hasLimit;
+  const bool clamps = used && findInfo(t.activation).hasLimit;
   if (clamps ? limit > 0 && limit < std::numeric_limits<float>::infinity() : t.limit.bits == 0) return {};
   return fail("{}: the limit of the activation is {}, expected {}", where, limit,
               clamps ? "a positive number" : "none for this kind");
@@ -395,9 +395,9 @@ Status checkWholeRows(const Family& family, const std::string& where) {
 // Cube cores only multiply; vector cores do everything else. A fused family needs both in one core.
 Status checkCore(const TaskProgram& program, const Family& family, const std::string& where) {
   const std::string kind = text::word(family.core);
-  if (program.coresOf(family.core) == 0)
+  if (program.coreCount(family.core) == 0)
     return fail("{} is for {} cores, but the program has none", where, kind);
-  const CoreKind needed = infoOf(family.op).core;
+  const CoreKind needed = findInfo(family.op).core;
   if (family.core == CoreKind::kUnified || family.core == needed) return {};
   const std::string own = needed == CoreKind::kUnified ? "unified" : text::word(needed) + " or unified";
   return fail("{} is for {} cores, but its op {} runs on {} cores", where, kind, text::word(family.op), own);
@@ -422,7 +422,7 @@ Status checkLinks(const TaskProgram& program, const Family& family, const std::v
 // Each rank of a group has its part of the results, and what is to be added is added once.
 Status checkShardings(const TaskProgram& program, const Family& family, const std::string& where) {
   if (program.mesh.tp == 1) return {};
-  const Expected<std::vector<Sharding>> written = shardingsOf(program, family);
+  const Expected<std::vector<Sharding>> written = deriveShardings(program, family);
   if (!written) return fail("{}: {}", where, written.error().message);
   for (size_t i = 0; i < written->size(); ++i) {
     const BufferId id = bufferAt(family.writes, i);
@@ -430,7 +430,7 @@ Status checkShardings(const TaskProgram& program, const Family& family, const st
     const Buffer& buffer = program.at(id);
     if (buffer.sharding != (*written)[i])
       return fail("{}: operand '{}' is buffer '{}', which is {}, expected {}", where,
-                  infoOf(family.op).writes[i].name, buffer.name, text::word(buffer.sharding),
+                  findInfo(family.op).writes[i].name, buffer.name, text::word(buffer.sharding),
                   text::word((*written)[i]));
   }
   return {};
@@ -442,7 +442,7 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (!inRange(family.entry, program.entries))
     return fail("family '{}' belongs to entry {}, but the program declares {} entries", family.name,
                 family.entry.value, program.entries.size());
-  const std::string where = nameOf(program, id);
+  const std::string where = fullName(program, id);
   if (family.op > OpKind::MAX) return fail("{}: op {} is not known", where, static_cast<int>(family.op));
   if (family.core > CoreKind::MAX)
     return fail("{}: core kind {} is not known", where, static_cast<int>(family.core));
@@ -453,12 +453,12 @@ Status checkFamily(const TaskProgram& program, FamilyId id) {
   if (Status status = checkTiling(program, family, where); !status) return status;
   if (Status status = checkActivation(family, where); !status) return status;
 
-  const SpaceKind own = kindOf(program, id), needed = spaceFor(family, own);
+  const SpaceKind own = spaceKindIn(program, id), needed = spaceFor(family, own);
   if (own != needed)
-    return fail("{} is in space {}, but its op needs {}", where, nameOf(own), nameOf(needed));
-  if (const int64_t tiles = tilesOf(family.op, family.tiling); family.tiles != tiles)
+    return fail("{} is in space {}, but its op needs {}", where, fullName(own), fullName(needed));
+  if (const int64_t tiles = countTiles(family.op, family.tiling); family.tiles != tiles)
     return fail("{} has {} tiles, but its tiling gives {}", where, family.tiles, tiles);
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   Status status = checkOperands(program, family, family.reads, op.reads, "operands that it reads", where);
   if (!status) return status;
   status = checkOperands(program, family, family.writes, op.writes, "operands that it writes", where);

@@ -20,10 +20,10 @@ struct Use {
   std::vector<FamilyId> readers;
 };
 
-int64_t endOf(const Buffer& buffer) { return buffer.offset + unitBytes(buffer); }
+int64_t findEnd(const Buffer& buffer) { return buffer.offset + unitBytes(buffer); }
 
 // Whether buffers of one region have bytes of its stride in common.
-bool overlap(const Buffer& a, const Buffer& b) { return a.offset < endOf(b) && b.offset < endOf(a); }
+bool overlap(const Buffer& a, const Buffer& b) { return a.offset < findEnd(b) && b.offset < findEnd(a); }
 
 // Whether `later` is written only after every access to `earlier`; if not, `missing` is a family that may
 // still access it.
@@ -32,16 +32,16 @@ bool isAfter(const TaskProgram& program, const Use& later, const Use& earlier, c
   const Extent extent = program.at(later.buffer).shape[0].extent;
   // Writes of other ranks may arrive as soon as the entry begins.
   missing = later.writer;
-  if (!later.writer || isRemote(kindOf(program, later.writer))) return false;
+  if (!later.writer || isRemote(spaceKindIn(program, later.writer))) return false;
   const auto done = [&](FamilyId user) {
     missing = user;
     return coverage.covers(later.writer, user) >=
-           scopeToReuse(kindOf(program, later.writer), kindOf(program, user), extent);
+           scopeToReuse(spaceKindIn(program, later.writer), spaceKindIn(program, user), extent);
   };
   if (earlier.writer && !done(earlier.writer)) return false;
   for (FamilyId reader : earlier.readers) {
     missing = reader;
-    if (isRemote(kindOf(program, reader)) || !done(reader)) return false;
+    if (isRemote(spaceKindIn(program, reader)) || !done(reader)) return false;
   }
   return true;
 }
@@ -51,7 +51,7 @@ Status checkPair(const TaskProgram& program, const Region& region, const Use& a,
   if (!overlap(program.at(a.buffer), program.at(b.buffer))) return {};
   FamilyId missing, ignored;
   if (isAfter(program, a, b, coverage, ignored) || isAfter(program, b, a, coverage, missing)) return {};
-  const std::string who = missing ? nameOf(program, missing) : std::string("a family");
+  const std::string who = missing ? fullName(program, missing) : std::string("a family");
   return fail(
       "buffers '{}' and '{}' share region '{}', but {} may not be done with one when the other is written",
       program.at(a.buffer).name, program.at(b.buffer).name, region.name, who);
@@ -73,11 +73,11 @@ Status checkOwners(const TaskProgram& program) {
     const bool kept = buffer.role != Role::kTemp;
     if (furthest && program.at(furthest).region != buffer.region) furthest = furthestKept = {};
     const BufferId other = kept ? furthest : furthestKept;
-    if (other && endOf(program.at(other)) > buffer.offset)
+    if (other && findEnd(program.at(other)) > buffer.offset)
       return fail("buffers '{}' and '{}' share region '{}', but '{}' must keep its content",
                   program.at(std::min(id, other)).name, program.at(std::max(id, other)).name,
                   program.at(buffer.region).name, kept ? buffer.name : program.at(other).name);
-    if (!furthest || endOf(buffer) > endOf(program.at(furthest))) furthest = id;
+    if (!furthest || findEnd(buffer) > findEnd(program.at(furthest))) furthest = id;
     if (kept) furthestKept = id;  // it begins after the end of all others that are kept
   }
   return {};
@@ -91,16 +91,16 @@ Status checkSharing(const TaskProgram& program, const Coverage& coverage) {
   std::map<std::pair<EntryId, RegionId>, std::map<BufferId, Use>> shared;
   for (uint32_t i = 0; i < program.families.size(); ++i) {
     const Family& family = program.families[i];
-    const auto useOf = [&](BufferId id) -> Use* {
+    const auto findUse = [&](BufferId id) -> Use* {
       if (!id || !program.at(id).region) return nullptr;
       Use& use = shared[{family.entry, program.at(id).region}][id];
       use.buffer = id;
       return &use;
     };
     for (BufferId id : family.reads)
-      if (Use* use = useOf(id)) use->readers.push_back(FamilyId{i});
+      if (Use* use = findUse(id)) use->readers.push_back(FamilyId{i});
     for (BufferId id : family.writes)
-      if (Use* use = useOf(id)) use->writer = FamilyId{i};
+      if (Use* use = findUse(id)) use->writer = FamilyId{i};
   }
   for (const auto& [key, uses] : shared)
     for (auto a = uses.begin(); a != uses.end(); ++a)

@@ -25,15 +25,15 @@ void addPartners(std::vector<Partners>& found, Plane plane, BufferId codes, Buff
 }
 
 std::vector<Partners> listPartners(const TaskProgram& program, const Family& family) {
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   const Operands ids = findOperands(family);
   std::vector<Partners> found;
   for (const std::span<const OperandInfo> operands : {op.reads, op.writes})
     for (const OperandInfo& info : operands) {
       if (info.scales != nullptr)
         addPartners(found, info.isZero ? Plane::kZeros : Plane::kScales, ids.*info.scales, ids.*info.id);
-      if (info.amaxOf == nullptr) continue;
-      const BufferId rounded = ids.codes ? ids.codes : ids.*info.amaxOf;
+      if (info.findAmax == nullptr) continue;
+      const BufferId rounded = ids.codes ? ids.codes : ids.*info.findAmax;
       if (rounded && program.at(rounded).type == DType::kF8_E4M3)
         addPartners(found, Plane::kAmax, rounded, ids.*info.id);
     }
@@ -59,14 +59,14 @@ Status checkPartners(const TaskProgram& program) {
       const auto known = planes.try_emplace({plane, one.value}, Known{with, FamilyId{i}}).first->second;
       if (known.other != with)
         return fail("{} takes buffer '{}' for the {} of buffer '{}', expected buffer '{}' as {} has it",
-                    nameOf(program, FamilyId{i}), program.at(with).name, name, program.at(one).name,
-                    program.at(known.other).name, nameOf(program, known.by));
+                    fullName(program, FamilyId{i}), program.at(with).name, name, program.at(one).name,
+                    program.at(known.other).name, fullName(program, known.by));
       if (plane == Plane::kAmax) continue;  // numbers that are moved keep it
       const auto owner = codes.try_emplace({plane, with.value}, Known{one, FamilyId{i}}).first->second;
       if (owner.other != one)
         return fail("{} takes buffer '{}' for the {} of buffer '{}', but it has those of buffer '{}' in {}",
-                    nameOf(program, FamilyId{i}), program.at(with).name, name, program.at(one).name,
-                    program.at(owner.other).name, nameOf(program, owner.by));
+                    fullName(program, FamilyId{i}), program.at(with).name, name, program.at(one).name,
+                    program.at(owner.other).name, fullName(program, owner.by));
     }
   return {};
 }

@@ -49,9 +49,9 @@ class Sorter {
 
   // The smallest order of a family that waits for this event.
   FamilyOrder after(EventId id, FamilyId consumer) const {
-    const SpaceKind producer = kindOf(program_, uses_[id.value].producers.front());
+    const SpaceKind producer = spaceKindIn(program_, uses_[id.value].producers.front());
     const FamilyOrder before = eventOrder_[id.value];
-    if (isSlotLocal(producer, kindOf(program_, consumer), program_.at(id).space))
+    if (isSlotLocal(producer, spaceKindIn(program_, consumer), program_.at(id).space))
       return {before.segment, before.stage + 1};
     return {before.segment + 1, 0};
   }

@@ -147,7 +147,7 @@ Status checkSpaces(const TaskProgram& program) {
       return fail("space '{}': kind {} is not known", space.name, static_cast<int>(space.kind));
     const Space*& place = byKind[static_cast<size_t>(space.kind)];
     if (place != nullptr)
-      return fail("spaces '{}' and '{}' are both of kind {}", place->name, space.name, nameOf(space.kind));
+      return fail("spaces '{}' and '{}' are both of kind {}", place->name, space.name, fullName(space.kind));
     place = &space;
     const std::string where = fmt::format("space '{}': ", space.name);
     const int64_t largest =

@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 
 // The word of an enumerator: an extent is its letter, a type has the name it has in tensor files.
 template <class E>
-std::string wordOf(E value) {
+std::string enumWord(E value) {
   const std::string name = enumNames(value)[static_cast<size_t>(value)] + 1;  // without the k
   if constexpr (std::is_same_v<E, DType>) return name;
   if constexpr (std::is_same_v<E, Extent>)
@@ -35,10 +35,10 @@ std::string wordOf(E value) {
 }
 
 template <class E>
-const Words& wordsOf(E) {
+const Words& listWords(E) {
   static const Words words = [] {
     Words all;
-    for (size_t i = 0; i <= static_cast<size_t>(E::MAX); ++i) all.push_back(wordOf(static_cast<E>(i)));
+    for (size_t i = 0; i <= static_cast<size_t>(E::MAX); ++i) all.push_back(enumWord(static_cast<E>(i)));
     return all;
   }();
   return words;
@@ -47,7 +47,7 @@ const Words& wordsOf(E) {
 // The word of a value; "?9", which does not parse, if the enum has no value 9.
 template <class E>
 std::string word(E value) {
-  return value <= E::MAX ? wordOf(value) : "?" + std::to_string(static_cast<size_t>(value));
+  return value <= E::MAX ? enumWord(value) : "?" + std::to_string(static_cast<size_t>(value));
 }
 
 // "R" or "4096".
@@ -57,7 +57,7 @@ inline std::string word(const Dim& dim) {
 
 template <class E>
 std::optional<E> fromWord(std::string_view word) {
-  const Words& words = wordsOf(E{});
+  const Words& words = listWords(E{});
   const auto found = std::find(words.begin(), words.end(), word);
   if (found == words.end()) return std::nullopt;
   return static_cast<E>(found - words.begin());
@@ -67,7 +67,7 @@ std::optional<E> fromWord(std::string_view word) {
 template <class E>
 std::string wordList() {
   std::string list;
-  for (const std::string& word : wordsOf(E{})) list += (list.empty() ? "" : ", ") + word;
+  for (const std::string& word : listWords(E{})) list += (list.empty() ? "" : ", ") + word;
   return list;
 }
 

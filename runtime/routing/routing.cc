@@ -81,7 +81,7 @@ class RoutingBuilder {
     return counts_.of(source)[deal_.first(owner) - firstColumn_ + expert];
   }
 
-  int32_t rowsOf(int32_t owner, int32_t expert) const {
+  int32_t countRows(int32_t owner, int32_t expert) const {
     int32_t rows = 0;
     for (int32_t source = 0; source < peers_; ++source) rows += count(source, owner, expert);
     return rows;
@@ -107,7 +107,7 @@ class RoutingBuilder {
     order.clear();
     tables_.rowScratch_.resize(static_cast<size_t>(local));
     for (int32_t expert = 0; expert < local; ++expert) {
-      const int32_t rows = tables_.rowScratch_[static_cast<size_t>(expert)] = rowsOf(owner, expert);
+      const int32_t rows = tables_.rowScratch_[static_cast<size_t>(expert)] = countRows(owner, expert);
       appendArrivals(owner, expert, cut(rows), order);
     }
     for (size_t index = 0; index < order.size(); ++index)
@@ -125,7 +125,7 @@ class RoutingBuilder {
     return static_cast<int32_t>(order[order.size() / 2 + storageIndex]);
   }
 
-  int32_t groupsOf(int32_t slots) const { return (slots + shape_.groupSlots - 1) / shape_.groupSlots; }
+  int32_t countGroups(int32_t slots) const { return (slots + shape_.groupSlots - 1) / shape_.groupSlots; }
 
   // Groups the slots that orderSlots has ordered: the slots of an expert form as few groups as possible,
   // equal to within one slot; groups are numbered in the order of their last slots.
@@ -137,7 +137,7 @@ class RoutingBuilder {
     left.clear();
     if (shape_.groupSlots == 0) return;
     for (int32_t expert = 0, local = deal_.of(owner); expert < local; ++expert) {
-      const int32_t slots = cut(rowsOfOrdered(expert)).slots, groups = groupsOf(slots);
+      const int32_t slots = cut(rowsOfOrdered(expert)).slots, groups = countGroups(slots);
       for (int32_t group = 0, slot = 0; group < groups; ++group) {
         const auto end = static_cast<int32_t>(int64_t{group + 1} * slots / groups);
         left.push_back(end - slot);
@@ -183,7 +183,7 @@ class RoutingBuilder {
   }
 
   // All pairs of `source`; 0 where only some counts are there.
-  int32_t pairsOf(int32_t source) const {
+  int32_t sourcePairs(int32_t source) const {
     const int32_t* const counts = counts_.of(source);
     return std::accumulate(counts, counts + (hasAllCounts_ ? shape_.experts : 0), 0);
   }
@@ -272,12 +272,12 @@ class RoutingBuilder {
     nextPair.resize(static_cast<size_t>(peers_));
     // where rows return they lie by the shard that they come from
     for (int32_t source = 0; source < peers_; ++source)
-      nextPair[source] = pairBase(source, rank_) + shape_.mesh.shardOf(rank_) * pairsOf(source);
+      nextPair[source] = pairBase(source, rank_) + shape_.mesh.shardOf(rank_) * sourcePairs(source);
     auto& returns = tables_.returns;
     returns.clear();
     int32_t slotIndex = 0;
     for (int32_t expert = 0; expert < tables_.experts(); ++expert) {
-      appendReturnsOf(expert, slotIndex);
+      appendReturns(expert, slotIndex);
       slotIndex += tables_.expertSlots[expert];
     }
     std::sort(returns.begin(), returns.end(), [peers = peers_, rank = rank_](const Piece& a, const Piece& b) {
@@ -287,7 +287,7 @@ class RoutingBuilder {
   }
 
   // The scratch memory still holds this rank's own order, in which the expert's slots begin at `slotIndex`.
-  void appendReturnsOf(int32_t expert, int32_t slotIndex) {
+  void appendReturns(int32_t expert, int32_t slotIndex) {
     const int32_t row = tables_.expertRow[expert];
     const SlotCut slotCut = cut(tables_.expertRow[expert + 1] - row);
     int32_t at = 0;
@@ -388,7 +388,7 @@ void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tab
     }
 }
 
-std::vector<int32_t> placesOf(const RoutingShape& shape, const RoutingTables& tables) {
+std::vector<int32_t> listPlaces(const RoutingShape& shape, const RoutingTables& tables) {
   std::vector<int32_t> places(static_cast<size_t>(tables.tokens) * static_cast<size_t>(shape.topK), -1);
   const ExpertDeal deal = shape.deal();
   for (const Piece& piece : tables.sends)
@@ -458,14 +458,14 @@ int64_t liveSlots(const RoutingTables& tables, SpaceKind space) {
 }
 
 int64_t liveEvents(const RoutingTables& tables, EventSpace events) {
-  return liveSlots(tables, spaceOf(events));
+  return liveSlots(tables, countedSpace(events));
 }
 
 int64_t eventIndex(const RoutingTables& tables, SpaceKind space, int64_t slot, EventSpace events) {
   if (events == EventSpace::kOne) return 0;
-  if (events == infoOf(space).own) return slot;
+  if (events == findInfo(space).own) return slot;
   if (isRemote(space)) {
-    const Piece& piece = pieceOf(tables, space, slot);
+    const Piece& piece = findPiece(tables, space, slot);
     if (events == EventSpace::kRows) return piece.slot;
     return events == EventSpace::kGroups ? piece.group : piece.expert;
   }

@@ -122,7 +122,7 @@ void countAllPairs(const RoutingShape& shape, int32_t tokens, RoutingTables& tab
 
 // The place of each pair among the experts of all ranks, [T,K]; -1: masked. countPairs() makes the same pairs
 // of it. `tables` are complete.
-std::vector<int32_t> placesOf(const RoutingShape& shape, const RoutingTables& tables);
+std::vector<int32_t> listPlaces(const RoutingShape& shape, const RoutingTables& tables);
 
 // R of a rank.
 int64_t rowsAt(const RoutingShape& shape, int32_t rank, const AllCounts& counts);
@@ -143,7 +143,7 @@ void buildReceived(const RoutingShape& shape, int32_t rank, const AllCounts& ofO
 // peers after this one.
 void orderSends(const Mesh& mesh, int32_t rank, std::vector<Piece>& sends);
 
-inline const Piece& pieceOf(const RoutingTables& tables, SpaceKind space, int64_t slot) {
+inline const Piece& findPiece(const RoutingTables& tables, SpaceKind space, int64_t slot) {
   return (space == SpaceKind::kSends ? tables.sends : tables.returns)[static_cast<size_t>(slot)];
 }
 

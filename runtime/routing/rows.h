@@ -16,7 +16,7 @@ struct RowRange {
   int32_t expert = 0;
 };
 
-// As rowsOf(), for spaces other than kRows.
+// As findRows(), for spaces other than kRows.
 inline RowRange rowsOfOther(const RoutingTables& tables, SpaceKind space, int64_t slot, int32_t slotSize) {
   const auto at = static_cast<size_t>(slot);
   switch (space) {
@@ -29,7 +29,7 @@ inline RowRange rowsOfOther(const RoutingTables& tables, SpaceKind space, int64_
               static_cast<int32_t>(slot)};
     case SpaceKind::kSends:
     case SpaceKind::kReturns: {
-      const Piece& piece = pieceOf(tables, space, slot);
+      const Piece& piece = findPiece(tables, space, slot);
       return {piece.row, piece.rows, piece.expert};
     }
     case SpaceKind::kTokens: {
@@ -45,7 +45,7 @@ inline RowRange rowsOfOther(const RoutingTables& tables, SpaceKind space, int64_
 // The rows of slot `slot` of `space`, in which a slot has `slotSize` tokens if it is one of tokens. Of a
 // piece: rows at the owner of its slot, and the expert's number there.
 // Every task calls it, most of them for rows: that part is small enough to be inlined.
-inline RowRange rowsOf(const RoutingTables& tables, SpaceKind space, int64_t slot, int32_t slotSize) {
+inline RowRange findRows(const RoutingTables& tables, SpaceKind space, int64_t slot, int32_t slotSize) {
   if (space != SpaceKind::kRows) return rowsOfOther(tables, space, slot, slotSize);
   const Slot& own = tables.slots[static_cast<size_t>(slot)];
   return {own.row, own.rows, own.expert};

@@ -27,7 +27,7 @@ class Links {
   SimTime receive(int destination, double bytes, SimTime now);
 
  private:
-  SimTime timeOf(double bytes) const { return simTimeOf(bytes / bandwidth_); }
+  SimTime transferTime(double bytes) const { return toSimTime(bytes / bandwidth_); }
 
   double bandwidth_;
   SimTime latency_;

@@ -16,7 +16,7 @@ int64_t perSecond(double bytes, double seconds) {
   return seconds > 0 ? static_cast<int64_t>(std::llround(bytes / seconds)) : 0;
 }
 
-double partOf(double shared, int64_t asked) {
+double ownShare(double shared, int64_t asked) {
   return static_cast<double>(asked) <= shared ? 1 : shared / static_cast<double>(asked);
 }
 
@@ -68,7 +68,7 @@ SimRank::SimRank(const Plan& plan, EntryId entry, int rank, const RoutingTables&
   step_ = {&plan, rank, nullptr, &events_, &tables, entry, {}, WorkKind::kAll};
   workers_.resize(static_cast<size_t>(workers));
   for (int w = 0; w < workers; ++w) {
-    workers_[w].cursors = cursorsOf(plan, entry, w, workers, progress_);
+    workers_[w].cursors = makeCursors(plan, entry, w, workers, progress_);
     for (auto& lane : workers_[w].cursors)
       for (LaneCursor& cursor : lane) cursor.start(step_);
   }
@@ -93,7 +93,7 @@ void SimRank::startReady(SimTime now, std::vector<Started>& started) {
   for (size_t i = first; i < started.size(); ++i) begin(workers_[started[i].worker]);
   // after all of them have asked for memory
   for (size_t i = first; i < started.size(); ++i)
-    started[i].end = now + lengthOf(workers_[started[i].worker]);
+    started[i].end = now + taskDuration(workers_[started[i].worker]);
 }
 
 // Whether it had a ready head, which it then has as its task.
@@ -123,20 +123,21 @@ void SimRank::begin(Worker& worker) {
   outstanding_ += isLeaving(task);
 }
 
-SimTime SimRank::lengthOf(const Worker& worker) const {
+SimTime SimRank::taskDuration(const Worker& worker) const {
   const FamilyId family = worker.head->task().family;
   const MemoryRates& memory = costs_.rates().memory;
-  const double readPart = partOf(memory.sharedRead, reads_), writePart = partOf(memory.sharedWrite, writes_);
+  const double readPart = ownShare(memory.sharedRead, reads_),
+               writePart = ownShare(memory.sharedWrite, writes_);
   if (readPart == 1 && writePart == 1)
-    return simTimeOf(costs_.alone(family, worker.work.rows, worker.work.reuse).seconds());
-  return simTimeOf(costs_.seconds(family, worker.work.rows, worker.work.reuse, readPart, writePart));
+    return toSimTime(costs_.alone(family, worker.work.rows, worker.work.reuse).seconds());
+  return toSimTime(costs_.seconds(family, worker.work.rows, worker.work.reuse, readPart, writePart));
 }
 
 Task SimRank::finish(int index, SimTime now) {
   advance(now);
   Worker& worker = workers_[static_cast<size_t>(index)];
   const Task task = worker.head->task();
-  const OpInfo& op = infoOf(step_.program().at(task.family).op);
+  const OpInfo& op = findInfo(step_.program().at(task.family).op);
   const SimTime length = now - worker.since;
   times_.busy[static_cast<size_t>(step_.program().at(task.family).core)] += length;
   if (op.multiplies() || op.isSum()) times_.products += length;
@@ -149,7 +150,7 @@ Task SimRank::finish(int index, SimTime now) {
   family.empty += worker.work.rows == 0;
   ++family.tasks;
   if (spans_) {
-    trace_.spans.push_back(spanOf(SpanKind::kTask, worker, worker.head, now));
+    trace_.spans.push_back(makeSpan(SpanKind::kTask, worker, worker.head, now));
     trace_.spans.back().rows = static_cast<int32_t>(worker.work.rows);
   }
   reads_ -= worker.reads;
@@ -206,10 +207,10 @@ bool SimRank::isLeaving(const Task& task) const {
   return isRemote(space) && taskPeer(step_, space, task.slot) != step_.rank;
 }
 
-TraceSpan SimRank::spanOf(SpanKind kind, const Worker& worker, const LaneCursor* head, SimTime end) const {
+TraceSpan SimRank::makeSpan(SpanKind kind, const Worker& worker, const LaneCursor* head, SimTime end) const {
   TraceSpan span;
-  span.begin = nanosecondsOf(worker.since);
-  span.end = nanosecondsOf(end);
+  span.begin = toNanoseconds(worker.since);
+  span.end = toNanoseconds(end);
   span.kind = kind;
   span.worker = static_cast<int32_t>(&worker - workers_.data());
   span.entry = step_.entry;
@@ -235,7 +236,7 @@ void SimRank::recordWait(const Worker& worker, const LaneCursor& head, SimTime n
   wait.time += length;
   ++wait.waits;
   if (!spans_) return;
-  TraceSpan span = spanOf(SpanKind::kWait, worker, &head, now);
+  TraceSpan span = makeSpan(SpanKind::kWait, worker, &head, now);
   span.event = event;
   if (event)
     span.index =
@@ -256,7 +257,7 @@ std::string SimRank::describeHang(Transport& transport, SimTime now) {
     stuck = &worker;
   }
   const std::string message =
-      describeWait(step_, first->task(), coreName(step_.program(), *first), secondsOf(now - stuck->since),
+      describeWait(step_, first->task(), coreName(step_.program(), *first), toSeconds(now - stuck->since),
                    [&](const Task& task) { return progress_.isTaken(plan_, task); });
   step_.transport = nullptr;
   return message;
@@ -267,7 +268,7 @@ SimRankTimes SimRank::finishTimes() {
   for (const Worker& worker : workers_) {
     times_.idle += times_.end - std::min(worker.since, times_.end);
     if (spans_ && worker.since < times_.end)
-      trace_.spans.push_back(spanOf(SpanKind::kEnd, worker, nullptr, times_.end));
+      trace_.spans.push_back(makeSpan(SpanKind::kEnd, worker, nullptr, times_.end));
   }
   return std::move(times_);
 }

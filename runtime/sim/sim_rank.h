@@ -100,8 +100,8 @@ class SimRank {
   void begin(Worker& worker);
   void recordWait(const Worker& worker, const LaneCursor& head, SimTime now);
   // From worker.since on; `head`: whose task it is about, or null.
-  TraceSpan spanOf(SpanKind kind, const Worker& worker, const LaneCursor* head, SimTime end) const;
-  SimTime lengthOf(const Worker& worker) const;
+  TraceSpan makeSpan(SpanKind kind, const Worker& worker, const LaneCursor* head, SimTime end) const;
+  SimTime taskDuration(const Worker& worker) const;
   bool isComputing(const Task& task) const;
   bool isLeaving(const Task& task) const;
   void advance(SimTime now);

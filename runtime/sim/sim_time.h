@@ -14,13 +14,13 @@ inline constexpr double kSimTicks = 1e12;  // per second
 // to it, and end the simulation.
 inline constexpr SimTime kMaxSimTime = 1'000'000'000'000'000;
 
-inline SimTime simTimeOf(double seconds) {
+inline SimTime toSimTime(double seconds) {
   return static_cast<SimTime>(
       std::llround(std::clamp(seconds * kSimTicks, 0.0, static_cast<double>(kMaxSimTime))));
 }
 
-inline double secondsOf(SimTime time) { return static_cast<double>(time) / kSimTicks; }
+inline double toSeconds(SimTime time) { return static_cast<double>(time) / kSimTicks; }
 
-inline int64_t nanosecondsOf(SimTime time) { return time / 1000; }
+inline int64_t toNanoseconds(SimTime time) { return time / 1000; }
 
 }  // namespace sluice

@@ -53,7 +53,7 @@ class Simulator {
       now_ = moments_.first().time;
       if (now_ >= kMaxSimTime)
         return Error{fmt::format("entry '{}' takes more than {:g} s of simulated time",
-                                 plan_.program().at(entry_).name, secondsOf(kMaxSimTime))};
+                                 plan_.program().at(entry_).name, toSeconds(kMaxSimTime))};
       while (!moments_.empty() && moments_.first().time == now_) pass(moments_.pop());
       startTouched();
     }
@@ -63,7 +63,7 @@ class Simulator {
   }
 
  private:
-  uint32_t placeOf(int rank) const { return ranks_.size() == 1 ? 0 : static_cast<uint32_t>(rank); }
+  uint32_t rankIndex(int rank) const { return ranks_.size() == 1 ? 0 : static_cast<uint32_t>(rank); }
 
   void touch(uint32_t place) {
     if (isTouched_[place]) return;
@@ -117,11 +117,11 @@ class Simulator {
     });
     if (peer == step.rank) return;
     const int64_t bytes = pieceRowBytes(plan_.program(), plan_.program().at(task.family)) *
-                          pieceOf(*step.tables, space, task.slot).rows;
+                          findPiece(*step.tables, space, task.slot).rows;
     message.bytes = static_cast<double>(bytes);
     rank.countSent(bytes);
     rank.countOutstanding(1, now_);
-    const uint32_t receiver = placeOf(peer);
+    const uint32_t receiver = rankIndex(peer);
     ranks_[receiver]->countOutstanding(1, now_);
     push({links_.send(static_cast<int>(place), message.bytes, now_), 0, Moment::Kind::kHead, receiver,
           keep(message)});
@@ -169,7 +169,7 @@ class Simulator {
       if (!isRecorded_) continue;
       const RoutingTables& tables = *rank->step().tables;
       result.traces.push_back(rank->takeTrace());
-      result.traces.back().routings.push_back({tables.tokens, placesOf(plan_.routingShape(), tables)});
+      result.traces.back().routings.push_back({tables.tokens, listPlaces(plan_.routingShape(), tables)});
     }
     return result;
   }

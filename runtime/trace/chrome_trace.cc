@@ -44,7 +44,7 @@ using TrackKey =
     std::tuple<int32_t, int32_t, uint32_t, int32_t, uint32_t>;  // worker, core, entry, priority, lane
 constexpr int32_t kNoCore = -1;
 
-TrackKey trackOf(const TaskProgram& program, const TraceSpan& span) {
+TrackKey findTrack(const TaskProgram& program, const TraceSpan& span) {
   if (span.lane.none()) return {span.worker, kNoCore, 0, 0, 0};
   return {span.worker, span.core, span.entry.value, program.at(span.lane).priority, span.lane.value};
 }
@@ -114,7 +114,7 @@ class Writer {
     meta(pid, 0, "process_name", fmt::format("\"name\":{}", quoted(name)));
     meta(pid, 0, "process_sort_index", fmt::format("\"sort_index\":{}", pid));
     Tracks& tracks = tracks_.emplace_back();
-    for (const TraceSpan& span : trace.spans) tracks.try_emplace(trackOf(*program_, span), 0, &span);
+    for (const TraceSpan& span : trace.spans) tracks.try_emplace(findTrack(*program_, span), 0, &span);
     size_t next = 0;
     for (auto& [key, track] : tracks) {
       track.first = next++;
@@ -122,7 +122,7 @@ class Writer {
            fmt::format("\"name\":{}", quoted(trackName(*program_, *track.second))));
       meta(pid, track.first, "thread_sort_index", fmt::format("\"sort_index\":{}", track.first));
     }
-    for (const TraceSpan& span : trace.spans) event(pid, tracks[trackOf(*program_, span)].first, span);
+    for (const TraceSpan& span : trace.spans) event(pid, tracks[findTrack(*program_, span)].first, span);
     sending(pid, trace);
     dropped_ += trace.dropped;
     described_ += (pid ? ",\n" : "") + describeProcess(programCount_ - 1, rank, tracks, trace);
@@ -137,7 +137,7 @@ class Writer {
       fmt::format_to(std::back_inserter(events_),
                      "{{\"ph\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{}.{:03},\"id\":{},\"name\":\"ends wait\","
                      "\"cat\":\"signal\"{}}}",
-                     phase, first + rank, tracks_[rank].at(trackOf(*program_, span)).first, time / 1000,
+                     phase, first + rank, tracks_[rank].at(findTrack(*program_, span)).first, time / 1000,
                      time % 1000, arrows_, phase == 'f' ? ",\"bp\":\"e\"" : "");
     };
     for (const WaitEnd& end : ends) {
@@ -236,7 +236,7 @@ class Writer {
   }
 
   Description describeTask(const TraceSpan& span) const {
-    const TaskWork work = workOf(*program_, span.family, span.tile, span.rows);
+    const TaskWork work = countWork(*program_, span.family, span.tile, span.rows);
     return {program_->at(span.family).name, "task",
             fmt::format("\"slot\":{},\"tile\":{},\"rows\":{},\"bytes\":{:.0f},\"flops\":{:.0f},\"worker\":{}",
                         span.slot, span.tile, span.rows, work.bytes, work.flops, span.worker)};

@@ -35,7 +35,7 @@ double rowBytes(const TaskProgram& program, const std::vector<BufferId>& ids,
 }
 
 TaskWork weightGradWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
-  const auto [mRange, nRange] = tileOf(family.op, family.tiling, tile);
+  const auto [mRange, nRange] = findTile(family.op, family.tiling, tile);
   const double m = mRange.length(), n = nRange.length();
   const Operands ids = findOperands(family);
   const double ofA = elementBytes(program, ids.a), ofB = elementBytes(program, ids.b);
@@ -52,14 +52,14 @@ double matrixBytes(const TaskProgram& program, const Family& family, double colu
     if (id && !operand.isFactor && isByRow(operand) && program.at(id).shape.size() == 2)
       bytes += rowBytes(program, id) * columns / family.tiling.n;
   };
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   for (size_t i = 0; i < family.reads.size(); ++i) add(family.reads[i], op.reads[i]);
   for (size_t i = 0; i < family.writes.size(); ++i) add(family.writes[i], op.writes[i]);
   return bytes;
 }
 
 TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
-  const double columns = tileOf(family.op, family.tiling, tile).n.length();
+  const double columns = findTile(family.op, family.tiling, tile).n.length();
   const double passes = accumulates(family) ? 2 : 1;
   const Operands ids = findOperands(family);
   return {0, rows * (columns * elementBytes(program, ids.a) + rowBytes(program, ids.rowWeights)) +
@@ -67,15 +67,15 @@ TaskWork columnSumWork(const TaskProgram& program, const Family& family, int32_t
 }
 
 TaskWork encodeWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
-  const double columns = tileOf(family.op, family.tiling, tile).n.length();
+  const double columns = findTile(family.op, family.tiling, tile).n.length();
   const double share = columns / family.tiling.n;
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   return {0, rows * share *
                  (rowBytes(program, family.reads, op.reads) + rowBytes(program, family.writes, op.writes))};
 }
 
 TaskWork productWork(const TaskProgram& program, const Family& family, int32_t tile, double rows) {
-  const double columns = tileOf(family.op, family.tiling, tile).n.length();
+  const double columns = findTile(family.op, family.tiling, tile).n.length();
   const double k = family.tiling.k, ofWeight = columns * weightParts(family.op, family.tiling);
   const Operands ids = findOperands(family);
   return {2 * rows * k * ofWeight, rows * k * elementBytes(program, ids.a) +
@@ -85,10 +85,10 @@ TaskWork productWork(const TaskProgram& program, const Family& family, int32_t t
 
 }  // namespace
 
-TaskWork workOf(const TaskProgram& program, FamilyId id, int32_t tile, int64_t rowCount) {
+TaskWork countWork(const TaskProgram& program, FamilyId id, int32_t tile, int64_t rowCount) {
   const Family& family = program.at(id);
   const double rows = static_cast<double>(rowCount);
-  const OpInfo& op = infoOf(family.op);
+  const OpInfo& op = findInfo(family.op);
   if (op.multiplies()) return productWork(program, family, tile, rows);
   if (op.isSum()) return weightGradWork(program, family, tile, rows);
   if (op.vector == VectorWork::kColumnSum) return columnSumWork(program, family, tile, rows);

@@ -16,6 +16,6 @@ struct TaskWork {
 
 // `rows`: the rows of the task's slot or piece, the tokens of its slot, or all rows of its expert or rank. A
 // sum over the pairs of a token counts top_k of them.
-TaskWork workOf(const TaskProgram& program, FamilyId family, int32_t tile, int64_t rows);
+TaskWork countWork(const TaskProgram& program, FamilyId family, int32_t tile, int64_t rows);
 
 }  // namespace sluice

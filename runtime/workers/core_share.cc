@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-CoreShare shareOf(Cores cores, const LocalPlace& place, int threads) {
+CoreShare computeShare(Cores cores, const LocalPlace& place, int threads) {
   const bool shared = !cores.areOwn || !place.isProcess;
   const int ranks = shared ? place.ranks : 1;
   if (threads <= 0) threads = std::max(1, cores.count / ranks);

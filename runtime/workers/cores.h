@@ -41,7 +41,7 @@ struct CoreShare {
 };
 
 // `threads`: the number of threads, or 0 for one per core of the rank's part.
-CoreShare shareOf(Cores cores, const LocalPlace& place, int threads);
+CoreShare computeShare(Cores cores, const LocalPlace& place, int threads);
 
 // The cores of hwloc's topology that are in `allowed`.
 Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed);

@@ -11,7 +11,7 @@ namespace sluice::fuzz {
 namespace {
 
 // FNV-1a.
-uint64_t hashOf(std::string_view text) {
+uint64_t hashContent(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
@@ -43,7 +43,7 @@ CompileOptions optionsOf(uint64_t bits) {
 
 void requireCompilation(const ScratchFile& file, std::string_view text) {
   file.write(text);
-  const uint64_t hash = hashOf(text);
+  const uint64_t hash = hashContent(text);
   const Target target = targetOf(hash);
   const CompileOptions options = optionsOf(hash >> 8);
   const Expected<Compiled> compiled = compileWithReport(file.path(), target, options);

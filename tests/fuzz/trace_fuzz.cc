@@ -20,7 +20,7 @@ constexpr size_t kMaxSpans = 200;
 // century.
 constexpr uint64_t kLatest = uint64_t{1} << 54;
 
-TraceSpan spanOf(const TaskProgram& program, fuzz::Choices& choices) {
+TraceSpan makeSpan(const TaskProgram& program, fuzz::Choices& choices) {
   TraceSpan span;
   span.kind = static_cast<SpanKind>(choices.below(8));
   span.begin = static_cast<int64_t>(choices.number(8) % kLatest);
@@ -40,7 +40,7 @@ TraceSpan spanOf(const TaskProgram& program, fuzz::Choices& choices) {
   return span;
 }
 
-CoreOfLane coreOf(const TaskProgram& program, fuzz::Choices& choices) {
+CoreOfLane findCoreOfLane(const TaskProgram& program, fuzz::Choices& choices) {
   return {LaneId{choices.below(static_cast<uint32_t>(program.lanes.size()))},
           static_cast<int32_t>(choices.below(4))};
 }
@@ -52,7 +52,7 @@ FailedRun failureOf(const TaskProgram& program, fuzz::Choices& choices) {
   failed.message = "rank 0: waited";
   for (uint32_t n = choices.below(6); n > 0; --n) {
     NextTask next;
-    next.at = coreOf(program, choices);
+    next.at = findCoreOfLane(program, choices);
     next.family = FamilyId{choices.below(static_cast<uint32_t>(program.families.size()))};
     next.slot = static_cast<int64_t>(choices.number(1));
     if (choices.below(2) == 1)
@@ -61,7 +61,8 @@ FailedRun failureOf(const TaskProgram& program, fuzz::Choices& choices) {
     next.need = choices.number(2);
     for (uint32_t more = choices.below(4); more > 0; --more)
       next.ranks.push_back(static_cast<int32_t>(choices.below(3)));
-    for (uint32_t more = choices.below(4); more > 0; --more) next.cores.push_back(coreOf(program, choices));
+    for (uint32_t more = choices.below(4); more > 0; --more)
+      next.cores.push_back(findCoreOfLane(program, choices));
     failed.next.push_back(next);
   }
   return failed;
@@ -76,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Choices choices(data, size);
   std::vector<Trace> ranks(2);
   for (size_t i = choices.below(kMaxSpans); i > 0 && !choices.empty(); --i)
-    ranks[choices.below(2)].spans.push_back(spanOf(base, choices));
+    ranks[choices.below(2)].spans.push_back(makeSpan(base, choices));
   ranks[0].dropped = static_cast<int64_t>(choices.number(2));
   for (Trace& trace : ranks)
     if (choices.below(2) == 1) trace.failed = failureOf(base, choices);

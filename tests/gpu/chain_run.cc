@@ -151,7 +151,7 @@ std::string ChainRun::run(GpuBackend& backend, const std::vector<MappedMatrix>& 
     copy->translate(matrix.data);
     tables.matrices.push_back(makeMatrix(matrix, [&](const MappedMatrix& described) {
       TensorMap map{};
-      if (Status made = backend.mapOf(described, map); !made) mapped = made;
+      if (Status made = backend.makeMap(described, map); !made) mapped = made;
       return map;
     }));
   }

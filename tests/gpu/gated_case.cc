@@ -29,9 +29,9 @@ void fill(HostMatrix& matrix, std::mt19937& random) {
 int rowsOf(Major major, int k, int columns) { return major == Major::kMn ? k : columns; }
 
 // alpha * a * weight[e] + bias[e] of each row's expert, rounded to bf16; no gaps. `bias` may be empty.
-std::vector<BFloat16> productOf(const HostMatrix& a, const HostMatrix& weight, Major major, int columns,
-                                const int (&rowsOfExpert)[2], float alpha,
-                                const std::vector<uint16_t>& bias) {
+std::vector<BFloat16> makeGroupedProduct(const HostMatrix& a, const HostMatrix& weight, Major major,
+                                         int columns, const int (&rowsOfExpert)[2], float alpha,
+                                         const std::vector<uint16_t>& bias) {
   const auto at = [](const HostMatrix& matrix, int row) {
     return reinterpret_cast<const BFloat16*>(matrix.data()) + int64_t{row} * int64_t{matrix.pitch()};
   };
@@ -87,7 +87,7 @@ GatedCase::Sizes GatedCase::sizesOf(uint64_t seed) {
   sizes.up = between(0, 1) == 0 ? Major::kK : Major::kMn;
   sizes.down = between(0, 1) == 0 ? Major::kK : Major::kMn;
   sizes.activation = static_cast<ActivationKind>(between(0, static_cast<int>(ActivationKind::MAX)));
-  if (infoOf(sizes.activation).hasLimit) sizes.limit = 1.5F;
+  if (findInfo(sizes.activation).hasLimit) sizes.limit = 1.5F;
   sizes.alpha = between(0, 1) == 0 ? 1 : 0.5F;
   sizes.hasBias = between(0, 1) == 0;
   sizes.hasRowWeights = between(0, 1) == 0;
@@ -133,7 +133,7 @@ void GatedCase::addTasks(uint64_t seed) {
   for (int expert = 0; expert < 2; ++expert)
     for (int left = sizes_.rows[expert]; left > 0; ++event) {
       const int rows = std::min(left, kSlotRows);
-      const int step = sizes_.step / infoOf(sizes_.activation).inputs;  // of act
+      const int step = sizes_.step / findInfo(sizes_.activation).inputs;  // of act
       uint32_t tiles = 0;
       for (int column = 0; column < sizes_.inter; column += step, ++tiles) {
         Product up{kRows,
@@ -210,8 +210,8 @@ std::vector<uint16_t> GatedCase::results() const {
 
 std::string GatedCase::firstWrongValue() const {
   const int rows = rows_.rows, inter = sizes_.inter, both = gateUpColumns();
-  const auto gateUp = productOf(rows_, up_, sizes_.up, both, sizes_.rows, sizes_.alpha, bias_);
-  const auto actGrad = productOf(grad_, down_, sizes_.down, inter, sizes_.rows, sizes_.alpha, {});
+  const auto gateUp = makeGroupedProduct(rows_, up_, sizes_.up, both, sizes_.rows, sizes_.alpha, bias_);
+  const auto actGrad = makeGroupedProduct(grad_, down_, sizes_.down, inter, sizes_.rows, sizes_.alpha, {});
   const auto sizeOf = [rows](int columns) {
     return static_cast<size_t>(rows) * static_cast<size_t>(columns);
   };

@@ -55,7 +55,7 @@ class GatedCase {
   GatedCase(uint64_t seed, const Sizes& sizes);
 
   void addTasks(uint64_t seed);
-  int gateUpColumns() const { return infoOf(sizes_.activation).inputs * sizes_.inter; }
+  int gateUpColumns() const { return findInfo(sizes_.activation).inputs * sizes_.inter; }
   std::string firstWrongValue() const;
   ExpectedMatrix expectedWeightedAct() const;
   std::string firstWrongRowWeightGrad(const std::vector<double>& expected,

@@ -108,7 +108,7 @@ MUTANTS = {
     "grad_added_by_every_warp": [Edit("128", "32", before="!isBox || threadIndex() % ")],
     "grad_box_of_first_warpgroup": [Edit("64 * group", "0", before="load(&grad->firstRow) + ")],
     "grad_of_empty_expert_left_out": [Edit("steps == 0 && isAdded(grad)", "steps == 0")],
-    "grad_part_skips_sums": [Edit("sum[i + 1]", "sum[i]", before="secondOf(before[i / 2]) + alpha * ")],
+    "grad_part_skips_sums": [Edit("sum[i + 1]", "sum[i]", before="takeSecond(before[i / 2]) + alpha * ")],
     # copies of rows and work on rows
     "copy_reaches_into_next_row": [Edit("load(&copy->bytes) - begin", "load(&copy->bytes) - begin + kUnit - 1",
                                         before="(", after=") / kUnit")],

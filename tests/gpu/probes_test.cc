@@ -158,7 +158,7 @@ TEST_CASE("a broken rule ends the kernel with its thread and what it did") {
                copyBytes(sharedMemory() + 24, reinterpret_cast<std::byte*>(words), 64, barrier);
              }),
              Contains("copies at 24 of shared memory, expected a multiple of 16"));
-  std::vector<TensorMap> inMemory = {model::mapOf(nullptr, 2, 64, 1, 1, 128, 128, 64, 1)};
+  std::vector<TensorMap> inMemory = {model::makeMap(nullptr, 2, 64, 1, 1, 128, 128, 64, 1)};
   registerGlobal(inMemory.data(), sizeof(TensorMap));
   CHECK_THAT(wrongWith([&](uint32_t*) {
                Barrier* const barrier = makeBarrier(1);

@@ -74,7 +74,7 @@ RowWorkCase::RowWorkCase(uint64_t seed) : RowWorkCase(seed, sizesOf(seed)) {}
 
 RowWorkCase::RowWorkCase(uint64_t seed, const std::vector<RowWorkSizes>& works)
     : random_(static_cast<uint32_t>(seed) + 1) {
-  for (const RowWorkSizes& sizes : works) works_.push_back(workOf(sizes));
+  for (const RowWorkSizes& sizes : works) works_.push_back(countWork(sizes));
   uint32_t event = kStart + 1;
   for (Work& work : works_) {
     addTasks(work, event);
@@ -112,7 +112,7 @@ RowWorkCase::Copied RowWorkCase::copied(int elementBytes, int rows, int columns,
   return it;
 }
 
-RowWorkCase::Work RowWorkCase::workOf(const RowWorkSizes& sizes) {
+RowWorkCase::Work RowWorkCase::countWork(const RowWorkSizes& sizes) {
   Work work{sizes, {}, {}, {}, {}, {}, {}};
   for (const OperandShape& each : inputsOf(sizes))
     work.ins.push_back(copied(each.elementBytes, each.rows, each.columns, each.step));
@@ -145,7 +145,7 @@ RowWorkCase::Work RowWorkCase::workOf(const RowWorkSizes& sizes) {
       std::vector<double>& row = work.starts.emplace_back();
       for (int c = 0; c < start.columns(); ++c) row.push_back(start.value(r, c));
     }
-    work.results = resultsOf(sizes, operands, work.positions, start);
+    work.results = collectResults(sizes, operands, work.positions, start);
   }
   return work;
 }
@@ -199,7 +199,7 @@ uint32_t RowWorkCase::addWork(Work& work, EventWait wait, uint32_t event) {
     task.topK = sizes.topK;
     task.parts = sizes.parts;
     task.partRows = partRowsOf(sizes);
-    task.alpha = alphaOf(sizes);
+    task.alpha = effectiveAlpha(sizes);
     task.limit = kActivationLimit;
     task.position = work.positions.data() + begin * sizes.topK;
     for (size_t i = 0; i < work.ins.size(); ++i) {

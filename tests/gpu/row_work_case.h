@@ -47,7 +47,7 @@ class RowWorkCase {
     std::vector<std::vector<double>> results;  // by result
   };
 
-  Work workOf(const RowWorkSizes& sizes);
+  Work countWork(const RowWorkSizes& sizes);
   Copied copied(int elementBytes, int rows, int columns, int step);
   HostRows::Layout layoutOf(int elementBytes, int rows, int columns, bool isList);
   void addTasks(Work& work, uint32_t event);

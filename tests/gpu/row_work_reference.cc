@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kBf16 = 2, kFp32 = 4;
 
-int inputColumns(const RowWorkSizes& sizes) { return infoOf(sizes.kind).inputs * sizes.columns; }
+int inputColumns(const RowWorkSizes& sizes) { return findInfo(sizes.kind).inputs * sizes.columns; }
 
 template <class T>
 void weightedSum(const RowWorkSizes& sizes, const std::vector<HostRows*>& in, const int32_t* positions,
@@ -50,7 +50,7 @@ void scale(const RowWorkSizes& sizes, const std::vector<HostRows*>& in, double* 
   args.lda = in[0]->leading();
   args.rows = sizes.rows;
   args.n = sizes.columns;
-  args.alpha = alphaOf(sizes);
+  args.alpha = effectiveAlpha(sizes);
   args.rowWeight = sizes.hasWeights ? in[1]->elements<float>() : nullptr;
   ops::scaleReference(args, result);
 }
@@ -155,8 +155,9 @@ std::vector<OperandShape> outputsOf(const RowWorkSizes& sizes) {
   return {};
 }
 
-std::vector<std::vector<double>> resultsOf(const RowWorkSizes& sizes, const std::vector<HostRows*>& inputs,
-                                           const std::vector<int32_t>& positions, HostRows& start) {
+std::vector<std::vector<double>> collectResults(const RowWorkSizes& sizes,
+                                                const std::vector<HostRows*>& inputs,
+                                                const std::vector<int32_t>& positions, HostRows& start) {
   std::vector<std::vector<double>> results;
   for (const OperandShape& out : outputsOf(sizes))
     results.emplace_back(static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns));

@@ -25,7 +25,7 @@ struct RowWorkSizes {
 };
 
 inline constexpr float kActivationLimit = 0.5F;
-inline float alphaOf(const RowWorkSizes& sizes) { return sizes.rows % 3 == 0 ? 1 : -1.25F; }
+inline float effectiveAlpha(const RowWorkSizes& sizes) { return sizes.rows % 3 == 0 ? 1 : -1.25F; }
 inline int partRowsOf(const RowWorkSizes& sizes) { return sizes.rows * sizes.topK + 2; }
 
 // An operand of the op; no columns: null.
@@ -37,8 +37,9 @@ std::vector<OperandShape> inputsOf(const RowWorkSizes& sizes);
 std::vector<OperandShape> outputsOf(const RowWorkSizes& sizes);
 
 // The numbers of all outputs, not rounded. The first output begins as `start`.
-std::vector<std::vector<double>> resultsOf(const RowWorkSizes& sizes, const std::vector<HostRows*>& inputs,
-                                           const std::vector<int32_t>& positions, HostRows& start);
+std::vector<std::vector<double>> collectResults(const RowWorkSizes& sizes,
+                                                const std::vector<HostRows*>& inputs,
+                                                const std::vector<int32_t>& positions, HostRows& start);
 
 // Compares output `number`; empty: nothing is wrong. All sums in cases are exact, only activations are not.
 std::string firstWrongResult(const RowWorkSizes& sizes, size_t number, const HostRows& found,

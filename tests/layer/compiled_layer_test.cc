@@ -91,7 +91,7 @@ TEST_CASE("forward.json and backward.json, compiled apart, agree with train.json
       for (auto& [name, tensor] : *tensors)
         for (const Buffer& buffer : program.tables().buffers)
           if (buffer.name == name)
-            if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+            if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
     return {};
   };
   LocalRanks forwardRanks(2), backwardRanks(2);
@@ -132,13 +132,13 @@ TEST_CASE(
   for (auto* tensors : {&data.inputs[0], &data.outputs[0]})
     for (auto& [name, tensor] : *tensors)
       for (const Buffer& buffer : backward.tables().buffers)
-        if (buffer.name == name) requireOk((*context)->bind(name, viewOf(tensor)));
+        if (buffer.name == name) requireOk((*context)->bind(name, viewTensor(tensor)));
   const auto runWith = [&](int64_t rows, int64_t otherRows) -> std::string {
     tools::Tensor rowsX(DType::kBF16, {rows, 16}), gateUp(DType::kBF16, {otherRows, 32}),
         act(DType::kBF16, {otherRows, 16});
-    requireOk((*context)->bind("rows_x", viewOf(rowsX)));
-    requireOk((*context)->bind("gate_up", viewOf(gateUp)));
-    requireOk((*context)->bind("act", viewOf(act)));
+    requireOk((*context)->bind("rows_x", viewTensor(rowsX)));
+    requireOk((*context)->bind("gate_up", viewTensor(gateUp)));
+    requireOk((*context)->bind("act", viewTensor(act)));
     const Status ran = (*context)->run("backward");
     return ran ? "" : ran.error().message;
   };

@@ -178,7 +178,7 @@ TEST_CASE("gradients in bf16 are added to like those in fp32, and any other type
   other.join();
   REQUIRE(context.ok());
   tools::Tensor wide(DType::kF32, {2, 33, 45});
-  CHECK_THAT((*context)->bind("down_weight_grad", viewOf(wide)).error().message,
+  CHECK_THAT((*context)->bind("down_weight_grad", viewTensor(wide)).error().message,
              Catch::Matchers::Contains("down_weight_grad") && Catch::Matchers::Contains("F32"));
   const auto target = loadTarget("targets/cpu.json", {});
   CHECK_THAT(compile(trainWithGradients("I32"), *target, options).error().message,

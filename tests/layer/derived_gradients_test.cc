@@ -66,7 +66,7 @@ void runKnown(const Program& program, ExecutorKind executor, LayerData& data) {
     for (auto* tensors : {&data.inputs[rank], &data.outputs[rank]})
       for (auto& [name, tensor] : *tensors)
         if (known.contains(name))
-          if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+          if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
     for (const char* entry : {"forward", "backward"})
       if (Status ran = context.run(entry); !ran) return ran;
     return {};

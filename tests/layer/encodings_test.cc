@@ -30,7 +30,7 @@ struct Case {
   bool packs() const { return rounds() || encodings().rows->hasCodes() || encodings().grads->hasCodes(); }
   int32_t block() const {
     const Encoding& rows = *encodings().rows;
-    if (rounds()) return infoOf(rows.rounding).isScaled ? 0 : kMxBlock;
+    if (rounds()) return findInfo(rows.rounding).isScaled ? 0 : kMxBlock;
     int32_t largest = 0;
     for (const char* const weight : {"gate_up_weight", "down_weight"})
       if (const Encoding codes = encodings().ofWeight(weight); isCodes(codes.element))
@@ -46,7 +46,7 @@ struct Case {
   // The largest error that quantisation may cost.
   double limit() const {
     if (!rounds()) return 0.035;
-    return infoOf(encodings().grads->rounding).mantissaBits == 2 ? 0.18 : 0.10;
+    return findInfo(encodings().grads->rounding).mantissaBits == 2 ? 0.18 : 0.10;
   }
 };
 
@@ -129,7 +129,7 @@ TEST_CASE("what is fused and the sizes of slots and tiles change no bit") {
   for (const Case& each : kCases) {
     std::optional<uint64_t> bits;
     for (const int32_t slotRows : {16, 64})
-      for (const int32_t tile : {infoOf(each.encodings().trained->rounding).isSquare ? 32 : 16, 96, 0})
+      for (const int32_t tile : {findInfo(each.encodings().trained->rounding).isSquare ? 32 : 16, 96, 0})
         for (const std::vector<std::string>& fuse : {std::vector<std::string>{"none"}, {}}) {
           CompileOptions options = optionsOf(shape, each);
           options.trainable = each.trainable();
@@ -189,9 +189,9 @@ int64_t runTwice(const Program& program, LayerData& data, Weights weights) {
   const auto results =
       runRanks(program, {.threads = 2, .pin = false}, [&](int rank, Context& context) -> Status {
         for (auto& [name, tensor] : data.inputs[rank])
-          if (Status bound = context.bind(name, viewOf(tensor), weights); !bound) return bound;
+          if (Status bound = context.bind(name, viewTensor(tensor), weights); !bound) return bound;
         for (auto& [name, tensor] : data.outputs[rank])
-          if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+          if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
         for (int step = 0; step < 2; ++step)
           for (const Entry& entry : program.tables().entries)
             if (Status ran = context.run(entry.name); !ran) return ran;
@@ -244,7 +244,7 @@ TEST_CASE("weights of 8-bit floats that do not fit are refused") {
   CHECK(ofUp([](TaskProgram&, Family&, Ids) {}) == "accepted");
   CHECK_THAT(ofUp([](TaskProgram& p, Family&, Ids ids) { ++p.buffers[ids.scaleB.value].shape.back().size; }),
              Catch::Matchers::Contains("with a number for each 128 by 128 of its last dimensions"));
-  CHECK_THAT(ofUp([](TaskProgram&, Family& f, Ids) { placeOf(f, &Operands::scaleB) = {}; }),
+  CHECK_THAT(ofUp([](TaskProgram&, Family& f, Ids) { operandBuffer(f, &Operands::scaleB) = {}; }),
              Catch::Matchers::Contains("has no 'weight_scale', but operand 'weight' is buffer"));
   CHECK_THAT(ofUp([](TaskProgram&, Family& f, Ids) { f.tiling.roundA = Rounding::kMxE4m3; }),
              Catch::Matchers::Contains("is rounded to mx_e4m3, but operand 'weight' is buffer "
@@ -269,7 +269,7 @@ TEST_CASE("a factor belongs to scales that are 8-bit floats, and to one weight")
                             [](TaskProgram& p, Family& f, Ids) {
                               for (const Family& each : p.families)
                                 if (each.name.ends_with("up_proj_swiglu"))
-                                  placeOf(f, &Operands::factorB) = findBuffer(each, &Operands::factorB);
+                                  operandBuffer(f, &Operands::factorB) = findBuffer(each, &Operands::factorB);
                             }),
              Catch::Matchers::Contains("takes buffer 'gate_up_weight_factor' for the factor of buffer "
                                        "'down_weight', but it has those of buffer 'gate_up_weight'"));

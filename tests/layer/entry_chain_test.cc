@@ -61,10 +61,10 @@ std::vector<std::string> outputsOf(int step) {
   return {"y"};
 }
 
-uint64_t hashOf(const LayerData& data, int rank, int step) {
+uint64_t hashContent(const LayerData& data, int rank, int step) {
   uint64_t hash = 0;
   for (const std::string& name : outputsOf(step))
-    hash = sluice::hashOf(bytesOf(data.outputs[rank].at(name)), hash);
+    hash = sluice::hashContent(bytesOf(data.outputs[rank].at(name)), hash);
   return hash;
 }
 
@@ -92,7 +92,7 @@ std::string walk(Context& context, std::vector<LayerData>& batches, const Expect
     const std::string found = ran ? "" : ran.error().message;
     if (found != refused)
       return "step " + std::to_string(i) + ": '" + found + "', expected '" + refused + "'";
-    if (ran && hashOf(batches[batch], rank, steps[i]) != expected[batch][steps[i]])
+    if (ran && hashContent(batches[batch], rank, steps[i]) != expected[batch][steps[i]])
       return "step " + std::to_string(i) + " has other bits";
   }
   return "";
@@ -110,7 +110,7 @@ std::vector<Expected3> cleanHashes(const Program& program) {
       CHECK(error.relative <= 1.2e-2);
     }
     for (int rank = 0; rank < program.ranks(); ++rank)
-      for (int step = 0; step < kSteps; ++step) all[rank][batch][step] = hashOf(data, rank, step);
+      for (int step = 0; step < kSteps; ++step) all[rank][batch][step] = hashContent(data, rank, step);
   }
   return all;
 }
@@ -165,10 +165,10 @@ TEST_CASE("what backward saved in one set is not stale because forward ran on an
         "rank 0: entry 'weight_grads' uses what entry 'backward' saves in saved set 3, which has not run on "
         "that set");
   CHECK(run(**context, batches[0], 0, kWeightGrads, 0).ok());
-  CHECK(hashOf(batches[0], 0, kWeightGrads) == expected[0][kWeightGrads]);
+  CHECK(hashContent(batches[0], 0, kWeightGrads) == expected[0][kWeightGrads]);
   CHECK(run(**context, batches[1], 0, kBackward, 3).ok());
   CHECK(run(**context, batches[1], 0, kWeightGrads, 3).ok());
-  CHECK(hashOf(batches[1], 0, kWeightGrads) == expected[1][kWeightGrads]);
+  CHECK(hashContent(batches[1], 0, kWeightGrads) == expected[1][kWeightGrads]);
 }
 
 }  // namespace

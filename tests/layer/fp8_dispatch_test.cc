@@ -101,8 +101,9 @@ TEST_CASE("codes of rows that do not fit what sends, reads or makes them are ref
   CHECK(dispatchRefusal("dispatch", [](TaskProgram& p, Family& f) {
           p.buffers[findBuffer(f, &Operands::tokenScales).value].shape.back().size = 4;
         }).find("operand 'scales'") != std::string::npos);
-  CHECK(dispatchRefusal("up_proj_swiglu",
-                        [](TaskProgram&, Family& f) { placeOf(f, &Operands::scaleA) = {}; }) != "accepted");
+  CHECK(dispatchRefusal("up_proj_swiglu", [](TaskProgram&, Family& f) {
+          operandBuffer(f, &Operands::scaleA) = {};
+        }) != "accepted");
   CHECK(
       dispatchRefusal("up_proj_swiglu", [](TaskProgram&, Family& f) {
         f.tiling.roundA = Rounding::kNone;

@@ -61,12 +61,12 @@ void runGraph(const Program& program, const ContextOptions& options, LayerData& 
       const auto place = [to = &tensor](std::span<const int32_t> firstRows) -> void* {
         return firstRows.back() == to->shape()[0] ? to->data() : nullptr;
       };
-      Status bound = isOfRows(name) ? context.bindRows(name, place) : context.bind(name, viewOf(tensor));
+      Status bound = isOfRows(name) ? context.bindRows(name, place) : context.bind(name, viewTensor(tensor));
       if (!bound) return bound;
     }
     for (auto& [name, tensor] : data.inputs[rank])
       if (!data.outputs[rank].contains(name))
-        if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+        if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
     for (const Entry& entry : program.tables().entries)
       if (Status ran = context.run(entry.name); !ran) return ran;
     return {};

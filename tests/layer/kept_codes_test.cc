@@ -156,10 +156,10 @@ TEST_CASE("codes that do not fit what reads them are refused") {
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE5m2; }) ==
         grad + ": factor 'a' has codes, but is rounded to mx_e5m2, expected E4M3, not in squares");
   CHECK(ofGrad([](TaskProgram&, Family& f) {
-          placeOf(f, &Operands::b) = findBuffer(f, &Operands::a);
+          operandBuffer(f, &Operands::b) = findBuffer(f, &Operands::a);
         }).find(grad + ": operand 'b'") == 0);
   CHECK(ofGrad([](TaskProgram&, Family& f) {
-          std::swap(placeOf(f, &Operands::codeScales), placeOf(f, &Operands::endScales));
+          std::swap(operandBuffer(f, &Operands::codeScales), operandBuffer(f, &Operands::endScales));
         }).find(grad + ": operand 'scales' is") == 0);
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.flags |= 2; }) ==
         grad + " scales 'a', but has no 'row_scale'");
@@ -200,16 +200,16 @@ TEST_CASE("codes with the scales or the amax of other codes are refused") {
   CHECK(taken("mxfp8", [](Family&, Family&) {}) == "accepted");
   CHECK(taken("mxfp8",
               [](Family& grad, Family& encode) {
-                placeOf(grad, &Operands::codeScales) = findBuffer(encode, &Operands::codeScales);
+                operandBuffer(grad, &Operands::codeScales) = findBuffer(encode, &Operands::codeScales);
               }) ==
         grad +
             "'act_scales' for the scales of buffer 'rows_x_codes', expected buffer 'rows_x_scales' as "
             "family 'rows_x_encode' of entry 'forward' has it");
   CHECK(taken("mxfp8", [](Family& grad, Family& encode) {
-          placeOf(grad, &Operands::endScales) = findBuffer(encode, &Operands::endScales);
+          operandBuffer(grad, &Operands::endScales) = findBuffer(encode, &Operands::endScales);
         }).find(grad + "'act_end_scales' for the end scales of buffer 'rows_x_codes'") == 0);
   CHECK(taken("fp8e4m3", [](Family& grad, Family& encode) {
-          placeOf(grad, &Operands::amaxA) = findBuffer(encode, &Operands::amaxA);
+          operandBuffer(grad, &Operands::amaxA) = findBuffer(encode, &Operands::amaxA);
         }).find("for the amax of buffer 'rows_x_codes'") != std::string::npos);
 }
 
@@ -219,7 +219,7 @@ TEST_CASE("codes by an amax that do not fit are refused") {
   const auto ofGrad = [](const auto& change) { return refusal("gate_up_weight_grad", change, "fp8e4m3"); };
   const auto ofEncode = [](const auto& change) { return refusal("act_encode", change, "fp8e4m3"); };
   CHECK(ofEncode([](TaskProgram&, Family&) {}) == "accepted");
-  CHECK(ofGrad([](TaskProgram&, Family& f) { placeOf(f, &Operands::amaxA) = {}; }) ==
+  CHECK(ofGrad([](TaskProgram&, Family& f) { operandBuffer(f, &Operands::amaxA) = {}; }) ==
         grad + ": factor 'a' is rounded to e4m3 with no 'a_amax', expected one");
   CHECK(ofGrad([](TaskProgram&, Family& f) { f.tiling.roundA = Rounding::kMxE4m3; }) ==
         grad + ": factor 'a' is rounded to mx_e4m3 with a 'a_amax', expected none");

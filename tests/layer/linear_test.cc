@@ -224,14 +224,14 @@ TEST_CASE("rows that a rank binds must be as many as the routing gives it, at al
     tools::Tensor weight(DType::kBF16, {1, 24, 16});
     std::memcpy(weight.data(), before.inputs[rank].at("weight").data(), weight.bytes());
     tools::Tensor& y = rank == 0 ? y0 : y1;
-    for (const Status& bound : {context.bind("x", viewOf(rank == 1 ? small : x)),
-                                context.bind("weight", viewOf(weight)), context.bind("y", viewOf(y))})
+    for (const Status& bound : {context.bind("x", viewTensor(rank == 1 ? small : x)),
+                                context.bind("weight", viewTensor(weight)), context.bind("y", viewTensor(y))})
       if (!bound) return bound;
     const Status refused = context.run("forward");
     if (refused) return Error{"the step was not refused"};
     if (refused.error().message != "rank 1: tensor 'x' has 22 rows, but this routing gives the rank 23")
       return refused;
-    if (Status bound = context.bind("x", viewOf(x)); !bound) return bound;
+    if (Status bound = context.bind("x", viewTensor(x)); !bound) return bound;
     return context.run("forward");
   });
   for (const Status& result : results) {
@@ -245,7 +245,7 @@ TEST_CASE("rows that a rank binds must be as many as the routing gives it, at al
 // One rank's step of a forward whose y is placed by `memory`, run or submitted.
 Status forwardWith(Context& context, LayerData& data, int rank, const RowMemory& memory, bool submits) {
   for (auto& [name, tensor] : data.inputs[rank])
-    if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+    if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
   if (Status bound = context.bindRows("y", memory); !bound) return bound;
   if (!submits) return context.run("forward");
   auto step = context.submit("forward");
@@ -311,7 +311,7 @@ TEST_CASE("a watcher reads what the context owns when a submitted step has ended
   const LayerData expected = runOf(program, kSerial, data);
   const auto body = [&](int rank, Context& context) -> Status {
     for (auto& [name, tensor] : data.inputs[rank])
-      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+      if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
     const auto watcher = std::make_shared<Watcher>();
     auto step = context.submit("forward", {}, watcher);
     if (!step) return step.error();

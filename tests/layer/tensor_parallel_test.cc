@@ -79,7 +79,7 @@ class RandomLayers : RandomDraws {
     l.hidden = pick(17, 90);
     l.intermediate = l.tp * pick(5, 25);
     l.maxTokens = pick(10, 60);
-    l.activation = text::wordsOf(ActivationKind{})[number % std::size(kActivations)];
+    l.activation = text::listWords(ActivationKind{})[number % std::size(kActivations)];
     return l;
   }
 

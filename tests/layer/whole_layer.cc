@@ -54,7 +54,7 @@ bool isOfExperts(const TaskProgram& program, const Buffer& buffer) {
   if (isOfTokens(buffer) || isOfRows(buffer)) return false;
   const auto isThis = [&](BufferId id) { return id && &program.at(id) == &buffer; };
   return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
-    return !infoOf(program.at(family.space).kind).dense &&
+    return !findInfo(program.at(family.space).kind).dense &&
            (std::any_of(family.reads.begin(), family.reads.end(), isThis) ||
             std::any_of(family.writes.begin(), family.writes.end(), isThis));
   });
@@ -171,7 +171,7 @@ LayerData splitLayer(const Program& program, const LayerData& whole, std::vector
       else if (isOfRows(buffer))
         part = cutPart(all, buffer.sharding, tables.mesh.tp, tables.mesh.shardOf(rank));
       else if (isOfExperts(tables, buffer))
-        part = cutPart(sliceOf(all, tables.firstExpertOf(rank), tables.expertsOf(rank)), buffer.sharding,
+        part = cutPart(sliceOf(all, tables.findFirstExpert(rank), tables.countExperts(rank)), buffer.sharding,
                        tables.mesh.tp, tables.mesh.shardOf(rank));
       else
         part = sliceOf(all, 0, all.shape()[0]);

@@ -81,8 +81,8 @@ int64_t rowsOf(const TaskProgram& program, const std::vector<std::vector<int32_t
 }
 
 // The places to which the rows of a rank go by an entry that routes.
-std::vector<int32_t> placesOf(const TaskProgram& program, const Entry& entry, const tools::TensorMap& inputs,
-                              int rank) {
+std::vector<int32_t> listPlaces(const TaskProgram& program, const Entry& entry,
+                                const tools::TensorMap& inputs, int rank) {
   const auto values = [&](BufferId id) {
     const tools::Tensor& tensor = inputs.at(program.at(id).name);
     return std::span(tensor.as<int32_t>(), static_cast<size_t>(tensor.elements()));
@@ -101,13 +101,13 @@ Status collect(const TaskProgram& program, Context& context, const tools::Tensor
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != Role::kOutput) continue;
     if (const auto own = outputs.find(buffer.name); own != outputs.end()) {
-      bits.push_back(hashOf(bytesOf(own->second)));
+      bits.push_back(hashContent(bytesOf(own->second)));
       continue;
     }
     const auto view = context.output(buffer.name);
     if (!view) return view.error();
-    bits.push_back(
-        hashOf(std::span(static_cast<const std::byte*>(view->data), static_cast<size_t>(view->bytes()))));
+    bits.push_back(hashContent(
+        std::span(static_cast<const std::byte*>(view->data), static_cast<size_t>(view->bytes()))));
   }
   return {};
 }
@@ -156,7 +156,7 @@ RandomStep randomStep(const TaskProgram& program, uint64_t seed) {
         std::copy_n(before.as<int32_t>(), before.elements(), own.as<int32_t>());
       }
       if (places.size() < step.inputs.size())
-        places.push_back(placesOf(program, entry, step.inputs[rank], rank));
+        places.push_back(listPlaces(program, entry, step.inputs[rank], rank));
     }
   }
   for (int rank = 0; rank < program.mesh.peers(); ++rank) {
@@ -181,7 +181,7 @@ Status runStepsAt(int rank, Context& context, const TaskProgram& program, std::v
   for (RandomStep& step : steps) {
     for (auto* tensors : {&step.inputs[rank], &step.outputs[rank]})
       for (auto& [name, tensor] : *tensors)
-        if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+        if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
     for (const Entry& entry : program.entries)
       if (Status ran = context.run(entry.name); !ran) return ran;
     if (Status read = collect(program, context, step.outputs[rank], bits); !read) return read;

@@ -43,12 +43,12 @@ Program programOf(const TaskProgram& tables) {
   return std::move(*program);
 }
 
-TensorView viewOf(tools::Tensor& tensor) { return {tensor.type(), tensor.shape(), tensor.data()}; }
+TensorView viewTensor(tools::Tensor& tensor) { return {tensor.type(), tensor.shape(), tensor.data()}; }
 
 Status bindAll(LayerData& data, int rank, Context& context) {
   for (auto* tensors : {&data.inputs[rank], &data.outputs[rank]})
     for (auto& [name, tensor] : *tensors)
-      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+      if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
   return {};
 }
 
@@ -96,7 +96,7 @@ std::vector<tools::OutputError> errorsOf(const LayerData& data) {
 uint64_t hashOutputs(const LayerData& data) {
   uint64_t hash = 0;
   for (const auto& outputs : data.outputs)
-    for (const auto& [name, tensor] : outputs) hash = hashOf(bytesOf(tensor), hash);
+    for (const auto& [name, tensor] : outputs) hash = hashContent(bytesOf(tensor), hash);
   return hash;
 }
 

@@ -27,7 +27,7 @@ struct LayerData {
 // Inputs of the spec; outputs are allocated and filled with a pattern that no result has.
 LayerData makeLayerData(const TaskProgram& program, const tools::InputsSpec& spec);
 
-TensorView viewOf(tools::Tensor& tensor);
+TensorView viewTensor(tools::Tensor& tensor);
 
 // Throws what is wrong with the tables.
 Program programOf(const TaskProgram& tables);

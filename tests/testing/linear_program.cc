@@ -51,7 +51,7 @@ class Builder : private ProgramBuilder {
     set(s_.column ? bias_ : x_, columns);
     if (s_.column) set(dy_, columns);
     for (const Family& family : program.families) {
-      const std::vector<Sharding> written = *shardingsOf(program, family);
+      const std::vector<Sharding> written = *deriveShardings(program, family);
       for (size_t i = 0; i < std::min(written.size(), family.writes.size()); ++i)
         if (family.writes[i]) set(family.writes[i], written[i]);
     }

@@ -31,16 +31,16 @@ class Builder : private ProgramBuilder {
  private:
   void setActivation() {
     for (Family& family : program.families)
-      if (infoOf(family.op).usesActivation())
+      if (findInfo(family.op).usesActivation())
         family.tiling.activation = s_.activation, family.tiling.limit = toBFloat16(s_.limit);
   }
 
   // Families stand after those that write what they read.
   void shard() {
-    program.buffers[gateUpWeight_.value].sharding = shardedColumnsOf(s_.activation);
+    program.buffers[gateUpWeight_.value].sharding = findShardedColumns(s_.activation);
     program.buffers[downWeight_.value].sharding = Sharding::kRows;
     for (const Family& family : program.families) {
-      const std::vector<Sharding> written = *shardingsOf(program, family);
+      const std::vector<Sharding> written = *deriveShardings(program, family);
       for (size_t i = 0; i < std::min(written.size(), family.writes.size()); ++i)
         if (family.writes[i]) program.buffers[family.writes[i].value].sharding = written[i];
     }
@@ -191,7 +191,7 @@ class Builder : private ProgramBuilder {
   }
 
   // Columns of the first product.
-  int32_t up() const { return infoOf(s_.activation).inputs * s_.intermediate; }
+  int32_t up() const { return findInfo(s_.activation).inputs * s_.intermediate; }
   int32_t upTiles() const { return ceilDiv(up(), s_.tileN); }
 
   // gmm and activation, as two families or as one.

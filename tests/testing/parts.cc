@@ -20,7 +20,7 @@ Tensor copyOf(const Tensor& tensor) {
 // `index`.
 template <class Copy>
 void forStretches(Sharding sharding, const Tensor& part, int tp, int index, const Copy& copy) {
-  const tools::Stretches stretches = tools::stretchesOf(sharding, part.shape());
+  const tools::Stretches stretches = tools::findStretches(sharding, part.shape());
   const int64_t bytes = stretches.length * dtypeBytes(part.type());
   if (bytes == 0) return;
   for (int64_t block = 0; block < stretches.blocks; ++block)

@@ -83,7 +83,7 @@ class WideBuilder : private ProgramBuilder {
 
   bool inRows(SpaceId space) const { return space == rows_; }
   EventSpace eventsOf(SpaceId space) const { return inRows(space) ? EventSpace::kRows : EventSpace::kTokens; }
-  int32_t tilesOf(int32_t n) const { return ceilDiv(n, s_.base.tileN); }
+  int32_t countTiles(int32_t n) const { return ceilDiv(n, s_.base.tileN); }
 
   EventId one(SpaceId space, const char* name, OpKind op, int32_t n, float alpha, ActivationKind activation,
               std::vector<BufferId> reads, std::vector<BufferId> writes, std::array<EventId, 2> waits,
@@ -104,12 +104,12 @@ class WideBuilder : private ProgramBuilder {
 
   EventId gmm(SpaceId space, const char* name, BufferId a, BufferId b, BufferId c, int32_t n, int32_t k,
               bool transposed, float alpha, EventId wait, int32_t priority, EventId extra = {}) {
-    const EventId finished = done(name, eventsOf(space), tilesOf(n));
+    const EventId finished = done(name, eventsOf(space), countTiles(n));
     const uint16_t flags = transposed ? 1 : 0;
     family({name,
             OpKind::kGmm,
             space,
-            tilesOf(n),
+            countTiles(n),
             {.n = n, .k = k, .tileN = s_.base.tileN, .flags = flags, .alpha = alpha},
             {a, b},
             {c},
@@ -123,7 +123,7 @@ class WideBuilder : private ProgramBuilder {
                   float alpha, EventId wait) {
     const BufferId grad = weight(name, m, n, space == experts_, Role::kOutput, type);
     const uint16_t flags = s_.accumulate ? 1 : 0;
-    const int32_t tiles = ceilDiv(m, s_.base.tileM) * tilesOf(n);
+    const int32_t tiles = ceilDiv(m, s_.base.tileM) * countTiles(n);
     family({name,
             OpKind::kGmmWeightGrad,
             space,
@@ -140,11 +140,11 @@ class WideBuilder : private ProgramBuilder {
     const ActivationKind geglu = ActivationKind::kGeglu;
     EventId acted;
     if (s_.base.fused) {
-      acted = done("shared_up", EventSpace::kTokens, tilesOf(j_));
+      acted = done("shared_up", EventSpace::kTokens, countTiles(j_));
       family({"shared_up",
               OpKind::kGmmActivation,
               tokens_,
-              tilesOf(j_),
+              countTiles(j_),
               {.n = j_, .k = h_, .tileN = s_.base.tileN, .alpha = kSharedFactor, .activation = geglu},
               {x_, sw_},
               {sharedAct_, sharedGateUp_},
@@ -239,14 +239,14 @@ class WideBuilder : private ProgramBuilder {
     const ActivationKind geglu = ActivationKind::kGeglu;
     const BufferId grad = of(kDimT, "shared_gate_up_grad", 2 * j_);
     sharedDx_ = of(kDimT, "shared_dx", h_);
-    const EventId all = allTokens("shared_grads", s_.base.fused ? tilesOf(j_) : 1);
+    const EventId all = allTokens("shared_grads", s_.base.fused ? countTiles(j_) : 1);
     EventId finished;
     if (s_.base.fused) {
-      finished = done("shared_act_grad", EventSpace::kTokens, tilesOf(j_));
+      finished = done("shared_act_grad", EventSpace::kTokens, countTiles(j_));
       family({"shared_act_grad",
               OpKind::kGmmActivationGrad,
               tokens_,
-              tilesOf(j_),
+              countTiles(j_),
               {.n = j_, .k = h_, .tileN = s_.base.tileN, .flags = 4, .activation = geglu},
               {dy_, sd_, sharedGateUp_, kNone},
               {grad, kNone},
@@ -289,7 +289,7 @@ class WideBuilder : private ProgramBuilder {
             0});
     const EventId actDone = gmm(rows_, "act_grad", rowsDy, d_, actGrad, i_, h_, true, 0, arrived, 9);
     const EventId expertGrad = expertDone("expert_grad", 1),
-                  expertLow = expertDone("expert_low", tilesOf(r_));
+                  expertLow = expertDone("expert_low", countTiles(r_));
     const EventId gradDone =
         one(rows_, "swiglu_grad", OpKind::kActivationGrad, i_, 0, {}, {actGrad, gateUp_, rowWeights},
             {grad, rowWeightGrad}, {actDone}, 8, expertGrad);

@@ -37,14 +37,14 @@ Buffer& addTensor(TaskProgram& program, const std::string& entry, const std::str
 }
 
 std::string errorOf(const TaskProgram& program) {
-  const auto amaxes = amaxesOf(program, 0);
+  const auto amaxes = describeAmaxInputs(program, 0);
   return amaxes ? "" : amaxes.error().message;
 }
 
 }  // namespace
 
 TEST_CASE("a program without delayed scaling has no amaxes") {
-  const auto amaxes = amaxesOf(layer(), 0);
+  const auto amaxes = describeAmaxInputs(layer(), 0);
   REQUIRE(amaxes.ok());
   CHECK(amaxes->empty());
 }
@@ -56,7 +56,7 @@ TEST_CASE("amaxes say which entries read and write them, and have the experts of
   addTensor(program, "forward", "rows_x_amax", Role::kOutput);
   addTensor(program, "backward", "dy_amax_used", Role::kInput);
   addTensor(program, "backward", "dy_amax", Role::kOutput);
-  const auto amaxes = amaxesOf(program, 0);
+  const auto amaxes = describeAmaxInputs(program, 0);
   REQUIRE(amaxes.ok());
   REQUIRE(amaxes->size() == 2);
   const AmaxSignature &dy = amaxes->at(0), &rows = amaxes->at(1);
@@ -73,8 +73,8 @@ TEST_CASE("amaxes say which entries read and write them, and have the experts of
   CHECK(rows.writtenByForward);
   CHECK(!rows.writtenByBackward);
   CHECK(rows.shape == std::vector<int64_t>{3, 1});
-  CHECK(amaxesOf(program, 1)->at(1).shape == std::vector<int64_t>{2, 1});
-  const auto signature = signatureOf(program, 0, {"gate_up_weight", "down_weight"});
+  CHECK(describeAmaxInputs(program, 1)->at(1).shape == std::vector<int64_t>{2, 1});
+  const auto signature = readSignature(program, 0, {"gate_up_weight", "down_weight"});
   REQUIRE(signature.ok());
   CHECK(signature->amaxes.size() == 2);
 }
@@ -83,7 +83,7 @@ TEST_CASE("amaxes of other types and shapes are refused by name") {
   TaskProgram program = layer();
   addTensor(program, "forward", "rows_x_amax", Role::kOutput);
   CHECK(errorOf(program) == "");  // it measures what it scales by
-  CHECK(amaxesOf(program, 0)->at(0).isOfForward());
+  CHECK(describeAmaxInputs(program, 0)->at(0).isOfForward());
   addTensor(program, "forward", "rows_x_amax_used", Role::kInput).type = DType::kBF16;
   CHECK(errorOf(program) == "tensor 'rows_x_amax_used' is BF16, expected F32");
   addTensor(program, "forward", "rows_x_amax_used", Role::kInput).type = DType::kF32;

@@ -18,7 +18,7 @@ TaskProgram layer(bool forwardOnly = false) {
 }
 
 std::string errorOf(const TaskProgram& program, const std::vector<std::string>& weights) {
-  const auto signature = signatureOf(program, 0, weights);
+  const auto signature = readSignature(program, 0, weights);
   return signature ? "" : signature.error().message;
 }
 
@@ -30,7 +30,7 @@ bool says(const std::string& message, const std::string& part) {
 }  // namespace
 
 TEST_CASE("a layer's signature has shapes as this rank has them") {
-  const auto signature = signatureOf(layer(), 0, kWeights);
+  const auto signature = readSignature(layer(), 0, kWeights);
   REQUIRE(signature.ok());
   CHECK(signature->hidden == 32);
   CHECK(signature->outHidden == 32);
@@ -39,11 +39,11 @@ TEST_CASE("a layer's signature has shapes as this rank has them") {
   CHECK(signature->maxTokens == 64);
   CHECK(signature->weights[0].shape == std::vector<int64_t>{3, 32, 48});
   CHECK(signature->weights[1].shape == std::vector<int64_t>{3, 24, 32});
-  CHECK(signatureOf(layer(), 1, kWeights)->weights[0].shape == std::vector<int64_t>{2, 32, 48});
+  CHECK(readSignature(layer(), 1, kWeights)->weights[0].shape == std::vector<int64_t>{2, 32, 48});
 }
 
 TEST_CASE("a layer's signature says what backward reads again and which gradients it has") {
-  const auto signature = signatureOf(layer(), 0, kWeights);
+  const auto signature = readSignature(layer(), 0, kWeights);
   REQUIRE(signature.ok());
   CHECK(signature->hasBackward);
   CHECK(!signature->backwardReadsX);  // its rows were saved
@@ -57,7 +57,7 @@ TEST_CASE("a layer's signature says what backward reads again and which gradient
     CHECK(weight.gradType == DType::kF32);
     CHECK(!weight.accumulates);
   }
-  const auto inference = signatureOf(layer(true), 0, kWeights);
+  const auto inference = readSignature(layer(true), 0, kWeights);
   REQUIRE(inference.ok());
   CHECK(!inference->hasBackward);
   CHECK(!inference->hasDx);
@@ -69,7 +69,7 @@ TEST_CASE("a layer's signature says which gradients are added to what is there")
   for (Family& family : program.families)
     if (family.op == OpKind::kGmmWeightGrad && program.at(family.writes.front()).name == "down_weight_grad")
       family.tiling.flags |= 1;
-  const auto signature = signatureOf(program, 0, kWeights);
+  const auto signature = readSignature(program, 0, kWeights);
   REQUIRE(signature.ok());
   CHECK(!signature->weights[0].accumulates);
   CHECK(signature->weights[1].accumulates);

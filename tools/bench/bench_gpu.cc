@@ -28,7 +28,7 @@ Expected<BenchGpu> findBenchGpu(const std::string& device) {
 }
 
 Status benchOnGpu(const BenchGpu& gpu, const GpuBench& bench, const ProgramsOf& programsOf) {
-  if (Status printed = printText(textOf(gpu.facts, bench.plan)); !printed) return printed;
+  if (Status printed = printText(formatText(gpu.facts, bench.plan)); !printed) return printed;
   std::vector<GpuOutcome> all;
   size_t failed = 0;
   for (const GpuCase& c : bench.cases) {
@@ -36,11 +36,11 @@ Status benchOnGpu(const BenchGpu& gpu, const GpuBench& bench, const ProgramsOf& 
     const Expected<GpuSamples>& samples = all.back().samples;
     failed += !samples || hasErrors(*samples);
     const std::string text =
-        samples ? textOf(*samples) : fmt::format("{}: error: {}\n", c.name, samples.error().message);
+        samples ? formatText(*samples) : fmt::format("{}: error: {}\n", c.name, samples.error().message);
     if (Status printed = printText("\n" + text); !printed) return printed;
   }
   if (!bench.json.empty())
-    if (Status written = writeText(bench.json, jsonOf(gpu.facts, all)); !written) return written;
+    if (Status written = writeText(bench.json, formatJson(gpu.facts, all)); !written) return written;
   if (failed == 0) return {};
   return Error{fmt::format("{} of {} cases have errors", failed, all.size())};
 }

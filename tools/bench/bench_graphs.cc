@@ -75,7 +75,7 @@ Expected<Program> compileLayer(const LayerCase& c, int threads, const BenchOptio
                       : compileGraph(kLayerGraph, layerOptions(c, threads), options);
 }
 
-Expected<Program> compileRowsOf(const LayerCase& c, int threads, const BenchOptions& options) {
+Expected<Program> compileLayerRows(const LayerCase& c, int threads, const BenchOptions& options) {
   CompileOptions compile = layerOptions(c, threads);
   compile.trainable = std::vector<std::string>{"all"};
   return compileGraph(kRowsGraph, compile, options);

@@ -55,7 +55,7 @@ void fillRandom(Tensor& tensor, double scale, uint64_t stream, double sizeOfCode
 }
 
 // The bytes of all ranks, including those that the runtime holds.
-double bytesOf(const Program& program, int64_t tokens, int64_t rows) {
+double countBytes(const Program& program, int64_t tokens, int64_t rows) {
   double bytes = 0;
   for (const Buffer& buffer : program.tables().buffers) {
     double size = static_cast<double>(dtypeBytes(buffer.type));
@@ -142,7 +142,7 @@ Status checkBytes(double bytes) {
 
 double bytesOfLayer(const Program& program, const LayerCase& c) {
   const int64_t rows = c.isLinear() ? c.allTokens() : c.tokens * c.topK;
-  return 2 * bytesOf(program, c.tokens, rows);
+  return 2 * countBytes(program, c.tokens, rows);
 }
 
 std::string_view weightsName(Weights weights) {
@@ -156,7 +156,7 @@ Expected<BenchTensors> makeRowsTensors(const Program& program, const RowsCase& c
   // inputs; Sluice packs its weights if they are constant
   double parts = 2;
   for (const std::string& name : options.peers) parts += peerKind(name).type == DType::kF32 ? 6 : 2;
-  if (Status status = checkBytes(parts * bytesOf(program, rows, rows)); !status) return status.error();
+  if (Status status = checkBytes(parts * countBytes(program, rows, rows)); !status) return status.error();
   BenchTensors tensors;
   tensors.push_back(makeRows(program.tables(), 0, rows, rows, nullptr));
   auto* ids = tensors[0].at("expert_ids").as<int32_t>();
@@ -197,8 +197,8 @@ BenchTensors makeRowsOfLayer(const Program& program, const BenchTensors& layer) 
   const std::vector<int64_t> rows = rowsOfExperts(layer, tables.experts);
   BenchTensors tensors;
   for (int rank = 0; rank < tables.mesh.peers(); ++rank) {
-    const auto first = rows.begin() + tables.firstExpertOf(rank);
-    const int64_t mine = std::accumulate(first, first + tables.expertsOf(rank), int64_t{0});
+    const auto first = rows.begin() + tables.findFirstExpert(rank);
+    const int64_t mine = std::accumulate(first, first + tables.countExperts(rank), int64_t{0});
     tensors.push_back(makeRows(tables, rank, 0, mine, &layer[static_cast<size_t>(rank)]));
   }
   return tensors;

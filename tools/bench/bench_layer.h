@@ -45,7 +45,7 @@ Expected<Program> compileRows(const RowsCase& rows, int threads, const BenchOpti
 Expected<Program> compileLayer(const LayerCase& layer, int threads, const BenchOptions& options);
 
 // Compiles only the products of `layer`, for as many ranks.
-Expected<Program> compileRowsOf(const LayerCase& layer, int threads, const BenchOptions& options);
+Expected<Program> compileLayerRows(const LayerCase& layer, int threads, const BenchOptions& options);
 
 // By rank, then by name: inputs, and outputs that the caller owns.
 using BenchTensors = std::vector<TensorMap>;

@@ -189,7 +189,7 @@ std::vector<int64_t> spreadRows(int64_t tokens, int64_t topK, int64_t experts, d
   return rows;
 }
 
-Work workOf(const RowsCase& c, Pass pass, double weightBytes, bool trainsWeights) {
+Work countWork(const RowsCase& c, Pass pass, double weightBytes, bool trainsWeights) {
   const auto hidden = static_cast<double>(c.hidden), inter = static_cast<double>(c.inter);
   const auto rows = static_cast<double>(c.allRows());
   const auto busy =

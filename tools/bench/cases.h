@@ -106,6 +106,6 @@ struct Work {
   double writtenBytes = 0;
 };
 // `weightBytes`: of an element of a weight. A backward of weights that are not trained gives dx only.
-Work workOf(const RowsCase& rows, Pass pass, double weightBytes = 2, bool trainsWeights = true);
+Work countWork(const RowsCase& rows, Pass pass, double weightBytes = 2, bool trainsWeights = true);
 
 }  // namespace sluice::tools

@@ -10,7 +10,7 @@ constexpr int kCoresOfTarget = 0;
 }  // namespace
 
 Expected<GpuPrograms> compileForGpu(const GpuCase& c, const BenchOptions& options) {
-  Expected<Program> products = c.layer ? compileRowsOf(*c.layer, kCoresOfTarget, options)
+  Expected<Program> products = c.layer ? compileLayerRows(*c.layer, kCoresOfTarget, options)
                                        : compileRows(c.rows, kCoresOfTarget, options);
   if (!products) return products.error();
   GpuPrograms programs{std::move(*products), {}};

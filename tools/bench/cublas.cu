@@ -38,8 +38,8 @@ constexpr const char* kFiles[] = {"libcublas.so.13", "libcublas.so.12",
                                   "/usr/local/cuda/lib64/libcublas.so.13",
                                   "/usr/local/cuda/lib64/libcublas.so.12"};
 
-Failure failureOf(cudaError_t said) { return said == cudaSuccess ? nullptr : cudaGetErrorString(said); }
-Failure failureOf(const Library* library, cublasStatus_t said) {
+Failure toFailure(cudaError_t said) { return said == cudaSuccess ? nullptr : cudaGetErrorString(said); }
+Failure toFailure(const Library* library, cublasStatus_t said) {
   return said == CUBLAS_STATUS_SUCCESS ? nullptr : library->text(said);
 }
 
@@ -65,14 +65,14 @@ Failure load(Library* library) {
 
 Failure start(Library* library) {
   if (Failure failed = load(library)) return failed;
-  if (Failure failed = failureOf(library, library->create(&library->handle))) return failed;
-  if (Failure failed = failureOf(library, library->getVersion(library->handle, &library->version)))
+  if (Failure failed = toFailure(library, library->create(&library->handle))) return failed;
+  if (Failure failed = toFailure(library, library->getVersion(library->handle, &library->version)))
     return failed;
-  if (Failure failed = failureOf(cudaStreamCreateWithFlags(&library->stream, cudaStreamNonBlocking)))
+  if (Failure failed = toFailure(cudaStreamCreateWithFlags(&library->stream, cudaStreamNonBlocking)))
     return failed;
-  if (Failure failed = failureOf(cudaEventCreate(&library->begun))) return failed;
-  if (Failure failed = failureOf(cudaEventCreate(&library->ended))) return failed;
-  return failureOf(library, library->setStream(library->handle, library->stream));
+  if (Failure failed = toFailure(cudaEventCreate(&library->begun))) return failed;
+  if (Failure failed = toFailure(cudaEventCreate(&library->ended))) return failed;
+  return toFailure(library, library->setStream(library->handle, library->stream));
 }
 
 // A row-major matrix is a column-major one transposed. So a product of row-major matrices is the product of
@@ -82,7 +82,7 @@ struct Call {
   int m, n, k, lda, ldb, ldc;
 };
 
-Call callOf(const Layout& layout, const Sizes& sizes) {
+Call makeCall(const Layout& layout, const Sizes& sizes) {
   return {layout.isRightTransposed ? CUBLAS_OP_T : CUBLAS_OP_N,
           layout.isLeftTransposed ? CUBLAS_OP_T : CUBLAS_OP_N,
           sizes.columns,
@@ -93,7 +93,7 @@ Call callOf(const Layout& layout, const Sizes& sizes) {
           sizes.columns};
 }
 
-cudaDataType_t typeOf(const Layout& layout) { return layout.isResultFloat ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t cudaType(const Layout& layout) { return layout.isResultFloat ? CUDA_R_32F : CUDA_R_16BF; }
 
 }  // namespace
 
@@ -115,16 +115,16 @@ void close(Library* library) {
   delete library;  // the file stays loaded: its messages are in use, and it may have threads
 }
 
-int versionOf(const Library* library) { return library->version; }
+int readVersion(const Library* library) { return library->version; }
 bool multipliesGroups(const Library* library) { return library->gemmGrouped != nullptr; }
 
 Failure multiply(Library* library, const Layout& layout, const Sizes& sizes, const void* left,
                  const void* right, void* result) {
   const float one = 1, zero = 0;
-  const Call c = callOf(layout, sizes);
-  return failureOf(library, library->gemm(library->handle, c.first, c.second, c.m, c.n, c.k, &one, right,
+  const Call c = makeCall(layout, sizes);
+  return toFailure(library, library->gemm(library->handle, c.first, c.second, c.m, c.n, c.k, &one, right,
                                           CUDA_R_16BF, c.lda, left, CUDA_R_16BF, c.ldb, &zero, result,
-                                          typeOf(layout), c.ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+                                          cudaType(layout), c.ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 Failure multiplyGroups(Library* library, const Layout& layout, int count, const Sizes* sizes,
@@ -134,7 +134,7 @@ Failure multiplyGroups(Library* library, const Layout& layout, int count, const 
   std::vector<int> m(groups), n(groups), k(groups), lda(groups), ldb(groups), ldc(groups), one(groups, 1);
   const std::vector<float> alpha(groups, 1), beta(groups, 0);
   for (size_t i = 0; i < groups; ++i) {
-    const Call c = callOf(layout, sizes[i]);
+    const Call c = makeCall(layout, sizes[i]);
     first[i] = c.first;
     second[i] = c.second;
     m[i] = c.m;
@@ -144,22 +144,22 @@ Failure multiplyGroups(Library* library, const Layout& layout, int count, const 
     ldb[i] = c.ldb;
     ldc[i] = c.ldc;
   }
-  return failureOf(
+  return toFailure(
       library, library->gemmGrouped(library->handle, first.data(), second.data(), m.data(), n.data(),
                                     k.data(), alpha.data(), rights, CUDA_R_16BF, lda.data(), lefts,
-                                    CUDA_R_16BF, ldb.data(), beta.data(), results, typeOf(layout), ldc.data(),
-                                    count, one.data(), CUBLAS_COMPUTE_32F));
+                                    CUDA_R_16BF, ldb.data(), beta.data(), results, cudaType(layout),
+                                    ldc.data(), count, one.data(), CUBLAS_COMPUTE_32F));
 }
 
-Failure begin(Library* library) { return failureOf(cudaEventRecord(library->begun, library->stream)); }
+Failure begin(Library* library) { return toFailure(cudaEventRecord(library->begun, library->stream)); }
 
 Failure end(Library* library, double* seconds) {
-  if (Failure failed = failureOf(cudaEventRecord(library->ended, library->stream))) return failed;
-  if (Failure failed = failureOf(cudaStreamSynchronize(library->stream))) return failed;
+  if (Failure failed = toFailure(cudaEventRecord(library->ended, library->stream))) return failed;
+  if (Failure failed = toFailure(cudaStreamSynchronize(library->stream))) return failed;
   float milliseconds = 0;
   const cudaError_t said = cudaEventElapsedTime(&milliseconds, library->begun, library->ended);
   *seconds = 1e-3 * milliseconds;
-  return failureOf(said);
+  return toFailure(said);
 }
 
 }  // namespace sluice::cublas

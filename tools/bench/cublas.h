@@ -15,7 +15,7 @@ using Failure = const char*;
 struct Library;
 Failure open(Library** library);
 void close(Library* library);
-int versionOf(const Library* library);  // as cublasGetVersion() returns it: 130100 is 13.1.0
+int readVersion(const Library* library);  // as cublasGetVersion() returns it: 130100 is 13.1.0
 bool multipliesGroups(const Library* library);
 
 // row-major: result [rows, columns] = left [rows, sum] x right [sum, columns] of bf16, stored the other way

@@ -10,7 +10,7 @@
 namespace sluice::tools {
 namespace {
 
-Status statusOf(cublas::Failure failure) {
+Status toStatus(cublas::Failure failure) {
   return failure == nullptr ? Status() : Status(Error{fmt::format("cuBLAS: {}", failure)});
 }
 
@@ -45,11 +45,11 @@ class Cublas final : public ProductPeer {
   Expected<StepSeconds> run(std::span<const size_t> numbers) override {
     StepSeconds seconds;
     const double begin = secondsNow();
-    Status ok = statusOf(cublas::begin(library_.get()));
+    Status ok = toStatus(cublas::begin(library_.get()));
     for (const size_t number : numbers)
       if (ok) ok = multiply(made_[number]);
     // also after an error, so that nothing runs any more
-    const Status ended = statusOf(cublas::end(library_.get(), &seconds.launch));
+    const Status ended = toStatus(cublas::end(library_.get(), &seconds.launch));
     if (ok) ok = ended;
     seconds.step = secondsNow() - begin;
     if (!ok) return ok.error();
@@ -78,13 +78,13 @@ class Cublas final : public ProductPeer {
     const auto count = static_cast<int>(made.sizes.size());
     if (count == 0) return {};
     if (isGrouped_)
-      return statusOf(cublas::multiplyGroups(library_.get(), layout, count, made.sizes.data(),
+      return toStatus(cublas::multiplyGroups(library_.get(), layout, count, made.sizes.data(),
                                              reinterpret_cast<const void* const*>(made.lefts.data),
                                              reinterpret_cast<const void* const*>(made.rights.data),
                                              reinterpret_cast<void* const*>(made.results.data)));
     for (size_t i = 0; i < made.sizes.size(); ++i) {
       const OneProduct& one = product.experts[i];
-      if (Status ok = statusOf(
+      if (Status ok = toStatus(
               cublas::multiply(library_.get(), layout, made.sizes[i], one.left, one.right, one.result));
           !ok)
         return ok;
@@ -102,9 +102,9 @@ class Cublas final : public ProductPeer {
 
 Expected<std::vector<NamedPeer>> makeCublasPeers(GpuBackend& backend) {
   cublas::Library* opened = nullptr;
-  if (Status ok = statusOf(cublas::open(&opened)); !ok) return ok.error();
+  if (Status ok = toStatus(cublas::open(&opened)); !ok) return ok.error();
   const LibraryPointer library(opened, &cublas::close);
-  const int version = cublas::versionOf(opened);
+  const int version = cublas::readVersion(opened);
   const std::string name =
       fmt::format("cuBLAS {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   std::vector<NamedPeer> peers;

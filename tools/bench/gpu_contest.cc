@@ -42,7 +42,7 @@ Expected<GpuContest> GpuContest::create(GpuBackend& backend, const RowsCase& c, 
 }
 
 // Experts without rows have no product: their gradients stay 0.
-GroupedProduct GpuContest::productOf(Product product) const {
+GroupedProduct GpuContest::makeGroupedProduct(Product product) const {
   struct Side {
     const GpuTensor& tensor;
     bool isRows;  // of each expert its rows, else its matrix of a weight
@@ -54,7 +54,7 @@ GroupedProduct GpuContest::productOf(Product product) const {
   const auto rows = [](const GpuTensor& tensor) { return Side{tensor, true}; };
   const auto weight = [](const GpuTensor& tensor) { return Side{tensor, false}; };
   const auto& r = results_;
-  const auto wordsOf = [&]() -> Words {
+  const auto chooseWords = [&]() -> Words {
     switch (product) {
       case kUp:
         return {rows(layer_.at("x")), weight(layer_.at("gate_up_weight")), rows(r[kGateUp]), false, false};
@@ -70,7 +70,7 @@ GroupedProduct GpuContest::productOf(Product product) const {
         return {rows(layer_.at("x")), rows(r[kGateUpGrad]), weight(r[kGateUpWeightGrad]), true, false};
     }
   };
-  const Words words = wordsOf();
+  const Words words = chooseWords();
   GroupedProduct grouped{
       words.isLeftTransposed, words.isRightTransposed, words.result.tensor.type == DType::kF32, {}};
   int64_t firstRow = 0;
@@ -97,7 +97,7 @@ GroupedProduct GpuContest::productOf(Product product) const {
 }
 
 Expected<StepSeconds> GpuContest::runOne(NamedPeer& peer, Product product) {
-  const Expected<size_t> number = peer.peer->add(productOf(product));
+  const Expected<size_t> number = peer.peer->add(makeGroupedProduct(product));
   if (!number) return number.error();
   numbers_[&peer][product] = *number;
   return peer.peer->run(std::span(&*number, 1));
@@ -139,7 +139,7 @@ Expected<double> GpuContest::differenceFrom(Pass pass) {
       {kDx, "dx"}, {kGateUpWeightGrad, "gate_up_weight_grad"}, {kDownWeightGrad, "down_weight_grad"}};
   double most = 0;
   for (const auto& [name, ours] : pass == Pass::kForward ? forward : backward) {
-    const Expected<double> difference = differenceOf(backend_, layer_.at(ours), results_[name]);
+    const Expected<double> difference = measureDifference(backend_, layer_.at(ours), results_[name]);
     if (!difference) return difference.error();
     most = std::max(most, *difference);
   }

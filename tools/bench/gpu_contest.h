@@ -39,7 +39,7 @@ class GpuContest {
 
   GpuContest(GpuBackend& backend, const RowsCase& rows, const GpuLayer& layer)
       : backend_(backend), rows_(rows), layer_(layer) {}
-  GroupedProduct productOf(Product product) const;
+  GroupedProduct makeGroupedProduct(Product product) const;
   Expected<StepSeconds> runOne(NamedPeer& peer, Product product);
   Status activate(Pass pass);
   Expected<double> differenceFrom(Pass pass);

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The median; of two in the middle the upper one, as in Samples.
-double medianOf(const std::vector<StepSeconds>& all, double StepSeconds::* part) {
+double computeMedian(const std::vector<StepSeconds>& all, double StepSeconds::* part) {
   std::vector<double> seconds;
   for (const StepSeconds& each : all) seconds.push_back(each.*part);
   std::nth_element(seconds.begin(), seconds.begin() + std::ssize(seconds) / 2, seconds.end());
@@ -24,8 +24,8 @@ constexpr Column kColumns[] = {{"step ms", 11},   {"min", 10},    {"max", 10},
                                {"launch ms", 11}, {"bind ms", 9}, {"tables ms", 11},
                                {"TFLOP/s", 9},    {"of peak", 9}, {"launch of peak", 16}};
 
-std::vector<std::string> cellsOf(const GpuLine& line, const Work& work) {
-  const GpuFigures f = figuresOf(line, work);
+std::vector<std::string> formatCells(const GpuLine& line, const Work& work) {
+  const GpuFigures f = computeFigures(line, work);
   const auto milli = [](double seconds) { return seconds > 0 ? fmt::format("{:.3f}", seconds * 1e3) : "-"; };
   const auto percent = [](double share) { return share > 0 ? fmt::format("{:.1f}%", 100 * share) : "-"; };
   return {milli(f.median),
@@ -59,29 +59,29 @@ Json lineJson(const GpuLine& line) {
 
 }  // namespace
 
-GpuFigures figuresOf(const GpuLine& line, const Work& work) {
+GpuFigures computeFigures(const GpuLine& line, const Work& work) {
   GpuFigures f;
   const auto [least, most] = std::ranges::minmax(line.all, {}, &StepSeconds::step);
   f.least = least.step;
   f.most = most.step;
-  f.median = medianOf(line.all, &StepSeconds::step);
-  f.launch = medianOf(line.all, &StepSeconds::launch);
-  f.bind = medianOf(line.all, &StepSeconds::bind);
-  f.tables = medianOf(line.all, &StepSeconds::tables);
+  f.median = computeMedian(line.all, &StepSeconds::step);
+  f.launch = computeMedian(line.all, &StepSeconds::launch);
+  f.bind = computeMedian(line.all, &StepSeconds::bind);
+  f.tables = computeMedian(line.all, &StepSeconds::tables);
   if (f.median > 0) f.flops = work.flops / f.median;
   f.shareOfPeak = f.flops / kGpuPeak;
   if (f.launch > 0) f.launchShare = work.flops / f.launch / kGpuPeak;
   return f;
 }
 
-std::string textOf(const GpuFacts& gpu, const GpuPlan& plan) {
+std::string formatText(const GpuFacts& gpu, const GpuPlan& plan) {
   return fmt::format(
       "{}: {} multiprocessors of at most {:.0f} MHz; peak {:.0f} TFLOP/s of bf16 (H100 and H200 SXM)\n"
       "medians of {} repetitions in turn, tensors in memory of the GPU\n",
       gpu.name, gpu.multiprocessors, gpu.clock * 1e-6, kGpuPeak * 1e-12, plan.repeat);
 }
 
-std::string textOf(const GpuSamples& samples) {
+std::string formatText(const GpuSamples& samples) {
   const RowsCase& c = samples.rows;
   const auto [least, most] = std::ranges::minmax(c.rows);
   std::string text = fmt::format("{}: H {}, I {}, {} experts, {} rows, {} to {} per expert\n", samples.name,
@@ -89,13 +89,13 @@ std::string textOf(const GpuSamples& samples) {
   size_t width = 0;
   for (const GpuPass& pass : samples.passes)
     for (const GpuLine& line : pass.lines) width = std::max(width, line.what.size());
-  text += fmt::format("  {:<9}{:<{}}{}\n", "pass", "", width, textLine(kColumns, headsOf(kColumns)));
+  text += fmt::format("  {:<9}{:<{}}{}\n", "pass", "", width, textLine(kColumns, listHeads(kColumns)));
   std::string notes;
   for (const GpuPass& pass : samples.passes)
     for (const GpuLine& line : pass.lines) {
       const std::string begin = fmt::format("  {:<9}{:<{}}", passName(pass.pass), line.what, width);
       if (line.error.empty())
-        text += begin + textLine(kColumns, cellsOf(line, pass.work)) + "\n";
+        text += begin + textLine(kColumns, formatCells(line, pass.work)) + "\n";
       else
         text += fmt::format("{}  error: {}\n", begin, line.error);
       if (line.difference)
@@ -112,7 +112,7 @@ bool hasErrors(const GpuSamples& samples) {
   });
 }
 
-std::string jsonOf(const GpuFacts& gpu, const std::vector<GpuOutcome>& all) {
+std::string formatJson(const GpuFacts& gpu, const std::vector<GpuOutcome>& all) {
   Json cases = Json::array();
   for (const GpuOutcome& outcome : all) {
     Json json = {{"name", outcome.name}};

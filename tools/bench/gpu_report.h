@@ -21,10 +21,10 @@ struct GpuFigures {
   double launchShare = 0;  // of the peak, in the time of the launch
 };
 // Requires at least one repetition.
-GpuFigures figuresOf(const GpuLine& line, const Work& work);
+GpuFigures computeFigures(const GpuLine& line, const Work& work);
 
-std::string textOf(const GpuFacts& gpu, const GpuPlan& plan);
-std::string textOf(const GpuSamples& samples);
+std::string formatText(const GpuFacts& gpu, const GpuPlan& plan);
+std::string formatText(const GpuSamples& samples);
 
 // Whether something was not measured, or differs.
 bool hasErrors(const GpuSamples& samples);
@@ -34,6 +34,6 @@ struct GpuOutcome {
   std::string name;
   Expected<GpuSamples> samples;
 };
-std::string jsonOf(const GpuFacts& gpu, const std::vector<GpuOutcome>& all);
+std::string formatJson(const GpuFacts& gpu, const std::vector<GpuOutcome>& all);
 
 }  // namespace sluice::tools

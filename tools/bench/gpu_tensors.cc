@@ -91,7 +91,7 @@ Expected<GpuTensors> makeGpuTensors(GpuBackend& backend, const TaskProgram& prog
   return tensors;
 }
 
-Expected<double> differenceOf(GpuBackend& backend, const GpuTensor& ours, const GpuTensor& theirs) {
+Expected<double> measureDifference(GpuBackend& backend, const GpuTensor& ours, const GpuTensor& theirs) {
   std::vector<std::byte> bytes;
   std::vector<float> our, their;
   double apart = 0, size = 0;

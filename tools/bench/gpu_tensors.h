@@ -33,6 +33,6 @@ Expected<GpuTensors> makeGpuTensors(GpuBackend& backend, const TaskProgram& prog
 
 // |ours - theirs| / |theirs|, Frobenius; infinity if a number is not finite. Tensors of as many elements, of
 // fp32 or bf16 each.
-Expected<double> differenceOf(GpuBackend& backend, const GpuTensor& ours, const GpuTensor& theirs);
+Expected<double> measureDifference(GpuBackend& backend, const GpuTensor& ours, const GpuTensor& theirs);
 
 }  // namespace sluice::tools

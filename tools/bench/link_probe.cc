@@ -108,10 +108,10 @@ class LinkProbe {
         copy = std::min(copy, copyEnd - putEnd);
         known = std::min(known, end - copyEnd);
       }
-      const auto rateOf = [all = static_cast<double>(puts * bytes) * 1e9](int64_t nanoseconds) {
+      const auto computeRate = [all = static_cast<double>(puts * bytes) * 1e9](int64_t nanoseconds) {
         return all / static_cast<double>(std::max<int64_t>(1, nanoseconds));
       };
-      rate = {bytes, rateOf(put), rateOf(copy), rateOf(known)};
+      rate = {bytes, computeRate(put), computeRate(copy), computeRate(known)};
       bytes *= 4;
     }
   }
@@ -217,7 +217,7 @@ Expected<LinkFigures> probeProcesses() {
   return figures;
 }
 
-std::string textOf(const LinkFigures& figures) {
+std::string formatText(const LinkFigures& figures) {
   std::string text = fmt::format("  {:<12}{:>12}{:>14}{:>16}{:>26}\n", "put bytes", "put GB/s", "memcpy GB/s",
                                  "put / memcpy", "to a known address GB/s");
   for (const PutRate& rate : figures.rates)

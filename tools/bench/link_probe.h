@@ -39,6 +39,6 @@ Expected<LinkFigures> probeLink(Transport& transport);
 Expected<LinkFigures> probeThreads();
 Expected<LinkFigures> probeProcesses();
 
-std::string textOf(const LinkFigures& figures);
+std::string formatText(const LinkFigures& figures);
 
 }  // namespace sluice::tools

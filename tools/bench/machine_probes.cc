@@ -18,12 +18,12 @@ constexpr size_t kProbeBytes = size_t{256} << 20;
 
 std::atomic<uint64_t> sink;  // uses what was read, so that reads are not optimised away
 
-int64_t loopsOf(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 18 : 1 << 21; }
+int64_t chooseLoops(ops::Isa isa) { return isa == ops::Isa::kAmx ? 1 << 18 : 1 << 21; }
 
 // The work per second of all workers together, from the first start to the last end; `work(worker)` returns
 // how much that worker did. Workers have one core each from the start, because new threads may share one for
 // a while.
-double rateOf(Workers& workers, ClockKind clock, const std::function<double(int)>& work) {
+double probeRate(Workers& workers, ClockKind clock, const std::function<double(int)>& work) {
   struct Part {
     double begin = 0, end = 0, cpu = 0, done = 0;
   };
@@ -72,14 +72,14 @@ ProbeRates MachineProbes::probe(Workers& workers) {
   };
   const double bytes = static_cast<double>(each * sizeof(ops::CacheLine));
   ProbeRates rates;
-  rates.flops = rateOf(workers, clock_, [&](int) {
-    return (ofCodes_ ? ops::runCodesPeak : ops::runPeak)(isa_, loopsOf(isa_));
+  rates.flops = probeRate(workers, clock_, [&](int) {
+    return (ofCodes_ ? ops::runCodesPeak : ops::runPeak)(isa_, chooseLoops(isa_));
   });
-  rates.read = rateOf(workers, clock_, [&](int thread) {
+  rates.read = probeRate(workers, clock_, [&](int thread) {
     sink += ops::readMemory(part(thread));
     return bytes;
   });
-  rates.stream = rateOf(workers, clock_, [&](int thread) {
+  rates.stream = probeRate(workers, clock_, [&](int thread) {
     ops::streamMemory(part(thread), 1);
     return bytes;
   });
@@ -91,7 +91,7 @@ ProbeRates medianRates(const std::vector<ProbeRates>& rates) {
   for (double ProbeRates::* rate : {&ProbeRates::flops, &ProbeRates::read, &ProbeRates::stream}) {
     std::vector<double> values;
     for (const ProbeRates& each : rates) values.push_back(each.*rate);
-    medians.*rate = medianOf(std::move(values));
+    medians.*rate = computeMedian(std::move(values));
   }
   return medians;
 }

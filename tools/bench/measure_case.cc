@@ -47,7 +47,7 @@ Status repeatAll(const std::vector<Contender>& contenders, MachineProbes& probes
 }
 
 // The encodings, behind the name of a case.
-std::string wordsOf(const BenchOptions& options) {
+std::string encodingWords(const BenchOptions& options) {
   const std::string text = printEncodings(options.encodings);
   return text.empty() ? text : ", " + text;
 }
@@ -69,13 +69,13 @@ bool multipliesCodes(const BenchOptions& options) {
 
 CaseSamples emptyResult(const RowsCase& rows, const BenchOptions& options) {
   CaseSamples result;
-  result.name = rows.name + wordsOf(options);
+  result.name = rows.name + encodingWords(options);
   result.rows = rows;
   for (Pass pass : {Pass::kForward, Pass::kBackward}) {
     if (pass == Pass::kForward ? !options.forward : !options.backward) continue;
     PassSamples samples;
     samples.pass = pass;
-    samples.work = workOf(rows, pass, weightBytes(options), !options.encodings.weights->hasCodes());
+    samples.work = countWork(rows, pass, weightBytes(options), !options.encodings.weights->hasCodes());
     result.passes.push_back(std::move(samples));
   }
   return result;
@@ -138,7 +138,7 @@ Expected<CaseSamples> measureLayer(const LayerCase& c, const BenchOptions& optio
   if (!tensors) return tensors.error();
   auto layer = BenchLayer::create(*program, threads, options.weights, *tensors);
   if (!layer) return layer.error();
-  Expected<Program> products = compileRowsOf(c, threads, options);
+  Expected<Program> products = compileLayerRows(c, threads, options);
   if (!products) return products.error();
   BenchTensors rows = makeRowsOfLayer(*products, *tensors);
   auto bare = BenchLayer::create(*products, threads, options.weights, rows, &*tensors);

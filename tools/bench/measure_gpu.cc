@@ -141,7 +141,7 @@ Expected<GpuSamples> measureOnGpu(const GpuCase& c, const GpuPrograms& programs,
   if (!ready) return ready.error();
   for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
     if (pass == Pass::kForward ? !plan.forward : !plan.backward) continue;
-    GpuPass& empty = samples.passes.emplace_back(GpuPass{pass, workOf(samples.rows, pass), {}});
+    GpuPass& empty = samples.passes.emplace_back(GpuPass{pass, countWork(samples.rows, pass), {}});
     for (const Contender& contender : field.contenders) empty.lines.push_back({.what = contender.what});
   }
   if (plan.backward)

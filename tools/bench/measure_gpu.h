@@ -15,7 +15,7 @@ namespace sluice::tools {
 
 // The programs of a case.
 struct GpuPrograms {
-  Program products;              // of compileRows() or compileRowsOf()
+  Program products;              // of compileRows() or compileLayerRows()
   std::optional<Program> whole;  // of compileLayer(), if there is a layer
 };
 

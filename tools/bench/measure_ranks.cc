@@ -77,8 +77,8 @@ Status addFigures(const std::string& path, std::vector<EntryOverlap>& entries) {
 
 // The command line of a job without its repetitions. Ranks make their inputs. More ranks than cores are
 // allowed, and workers bind themselves.
-std::vector<std::string> commandOf(const RanksStarter& starter, const RanksSamples& samples,
-                                   const BenchOptions& options, const std::string& program) {
+std::vector<std::string> makeCommand(const RanksStarter& starter, const RanksSamples& samples,
+                                     const BenchOptions& options, const std::string& program) {
   const LayerCase& layer = samples.layer;
   std::vector<std::string> command;
   if (!starter.mpirun.empty())
@@ -152,7 +152,7 @@ Expected<std::vector<RanksSamples>> measureRanks(const RanksStarter& starter,
       if (options.between)
         options.between(turn * static_cast<int>(result.size()) + static_cast<int>(i) + 1,
                         turns * static_cast<int>(result.size()));
-      std::vector<std::string> command = commandOf(starter, result[i], options, fileOf(i));
+      std::vector<std::string> command = makeCommand(starter, result[i], options, fileOf(i));
       command.insert(command.end(), {"--repeat", std::to_string(repeat), "--overlap-json", figures});
       if (Status ran = runProgram(command); !ran) return ran.error();
       if (Status read = addFigures(figures, result[i].entries); !read) return read.error();

@@ -55,7 +55,8 @@ class LayerPeer final : public Peer {
         order_(c_.rows.size()) {
     std::exclusive_scan(c_.rows.begin(), c_.rows.end(), begin_.begin(), int64_t{0});
     std::iota(order_.begin(), order_.end(), 0);
-    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return rowsOf(a) > rowsOf(b); });
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](int a, int b) { return countExpertRows(a) > countExpertRows(b); });
   }
 
   void prepare(bool backward) {
@@ -63,7 +64,7 @@ class LayerPeer final : public Peer {
     for (int expert : order_)
       for (int number = 0; number < (backward ? kLayerProducts : 2); ++number) {
         const auto product = static_cast<LayerProduct>(number);
-        if (rowsOf(expert) > 0) products_->prepare(product, expert, weightOf(product, expert));
+        if (countExpertRows(expert) > 0) products_->prepare(product, expert, expertWeight(product, expert));
       }
     products_->endThreads();
   }
@@ -95,7 +96,7 @@ class LayerPeer final : public Peer {
 
  private:
   int threadsOfProduct() const { return mode_.expertsInParallel ? 1 : in_.threads; }
-  int64_t rowsOf(int expert) const { return c_.rows[static_cast<size_t>(expert)]; }
+  int64_t countExpertRows(int expert) const { return c_.rows[static_cast<size_t>(expert)]; }
 
   // Row `row` of a matrix of rows.
   const std::byte* at(const std::byte* rows, int64_t row, int64_t columns) const {
@@ -106,7 +107,7 @@ class LayerPeer final : public Peer {
   }
 
   // The second operand of a product if it is a weight, else null.
-  const std::byte* weightOf(LayerProduct product, int expert) const {
+  const std::byte* expertWeight(LayerProduct product, int expert) const {
     if (isWeightGrad(product)) return nullptr;
     return product == LayerProduct::kUp || product == LayerProduct::kGateGrad
                ? at(in_.gateUpWeight, int64_t{expert} * c_.hidden, 2 * c_.inter)
@@ -163,11 +164,11 @@ class LayerPeer final : public Peer {
   }
 
   void multiply(LayerProduct product, int expert, int thread, const std::byte* a, std::byte* c) {
-    products_->multiply(product, expert, thread, a, weightOf(product, expert), c);
+    products_->multiply(product, expert, thread, a, expertWeight(product, expert), c);
   }
 
   void forward(int expert, int thread) {
-    const int64_t rows = rowsOf(expert), first = begin_[static_cast<size_t>(expert)];
+    const int64_t rows = countExpertRows(expert), first = begin_[static_cast<size_t>(expert)];
     if (rows == 0) return;
     const int64_t inter = c_.inter;
     multiply(LayerProduct::kUp, expert, thread, at(in_.x, first, c_.hidden),
@@ -179,7 +180,7 @@ class LayerPeer final : public Peer {
   }
 
   void backward(int expert, int thread) {
-    const int64_t rows = rowsOf(expert), first = begin_[static_cast<size_t>(expert)];
+    const int64_t rows = countExpertRows(expert), first = begin_[static_cast<size_t>(expert)];
     const int64_t inter = c_.inter, weight = c_.hidden * inter;
     float* const gateUpWeightGrad = out_.gateUpWeightGrad.as<float>() + expert * 2 * weight;
     float* const downWeightGrad = out_.downWeightGrad.as<float>() + expert * weight;

@@ -55,11 +55,11 @@ class OneDnn final : public PeerProducts {
 
   // A primitive is made for the number of threads that will run it, which useThreads() has set.
   void prepare(LayerProduct product, int expert, const std::byte* weight) override {
-    const Primitive& primitive = primitiveFor(product, rowsOf(expert));
+    const Primitive& primitive = primitiveFor(product, countExpertRows(expert));
     if (weight == nullptr) return;
-    const ProductShape s = productShape(product, c_, rowsOf(expert));
+    const ProductShape s = productShape(product, c_, countExpertRows(expert));
     const memory plain(matrix(s.k, s.n, s.transposedB, type_), engine_, const_cast<std::byte*>(weight));
-    Weight& own = weightOf(product, expert);
+    Weight& own = expertWeight(product, expert);
     own.plain = own.packed = plain;
     if (primitive.desc.weights_desc() == plain.get_desc()) return;
     own.packed = memory(primitive.desc.weights_desc(), engine_);
@@ -71,21 +71,21 @@ class OneDnn final : public PeerProducts {
 
   void multiply(LayerProduct product, int expert, int thread, const std::byte* a, const std::byte* b,
                 std::byte* c) override {
-    const Primitive& p = primitives_.at({product, rowsOf(expert)});
+    const Primitive& p = primitives_.at({product, countExpertRows(expert)});
     const memory left(p.desc.src_desc(), engine_, const_cast<std::byte*>(a));
     dnnl::stream& stream = streams_[static_cast<size_t>(thread)];
     memory right;
     if (isWeightGrad(product)) {
       right = memory(p.desc.weights_desc(), engine_, const_cast<std::byte*>(b));
     } else {
-      Weight& own = weightOf(product, expert);
+      Weight& own = expertWeight(product, expert);
       right = own.packed;
       if (mode_.packsInPass && own.pack) own.pack.execute(stream, own.plain, own.packed);
     }
     p.matmul.execute(stream, {{DNNL_ARG_SRC, left},
                               {DNNL_ARG_WEIGHTS, right},
                               {DNNL_ARG_DST, memory(p.desc.dst_desc(), engine_, c)},
-                              {DNNL_ARG_SCRATCHPAD, scratchOf(thread)}});
+                              {DNNL_ARG_SCRATCHPAD, findScratch(thread)}});
   }
 
   void useThreads(int threads) override { omp_set_num_threads(threads); }
@@ -97,11 +97,11 @@ class OneDnn final : public PeerProducts {
     memory plain, packed;  // the latter in the primitive's layout
     dnnl::reorder pack;    // empty: the layouts are the same
   };
-  Weight& weightOf(LayerProduct product, int expert) {
+  Weight& expertWeight(LayerProduct product, int expert) {
     return weights_[static_cast<size_t>(expert) * kLayerProducts + static_cast<size_t>(product)];
   }
 
-  int64_t rowsOf(int expert) const { return c_.rows[static_cast<size_t>(expert)]; }
+  int64_t countExpertRows(int expert) const { return c_.rows[static_cast<size_t>(expert)]; }
 
   Primitive& primitiveFor(LayerProduct product, int64_t rows) {
     const auto key = std::pair{product, rows};
@@ -120,7 +120,7 @@ class OneDnn final : public PeerProducts {
   }
 
   // The memory is made in the first run, when all products are prepared.
-  const memory& scratchOf(int thread) {
+  const memory& findScratch(int thread) {
     memory& own = scratch_[static_cast<size_t>(thread)];
     if (!own)
       own = memory(

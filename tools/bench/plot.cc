@@ -50,10 +50,10 @@ struct Bar {
   bool isPeer = false;
 };
 
-std::vector<Bar> barsOf(const CaseSamples& samples, ClockKind clock) {
+std::vector<Bar> makeBars(const CaseSamples& samples, ClockKind clock) {
   std::vector<Bar> bars;
   for (const PassSamples& pass : samples.passes) {
-    const PassFigures figures = figuresOf(samples, pass, clock);
+    const PassFigures figures = computeFigures(samples, pass, clock);
     bars.push_back({std::string(passName(pass.pass)), figures.shareOfPeak, false});
     for (size_t p = 0; p < pass.peers.size(); ++p)
       if (const double over = figures.peers[p].overSluice; over > 0)
@@ -70,13 +70,13 @@ int scaleEnd(const std::vector<std::vector<Bar>>& cases) {
   return 20 * static_cast<int>(std::ceil(5 * std::min(most, 100.0) - 1e-9));
 }
 
-int widthOf(double percent, int end) {
+int barWidth(double percent, int end) {
   const double part = std::clamp(percent / end, 0.0, 1.0);
   return static_cast<int>(std::lround(part * kBarsWidth));
 }
 
 std::string drawBar(const Bar& bar, int y, int end) {
-  const int width = widthOf(100 * bar.share, end);
+  const int width = barWidth(100 * bar.share, end);
   return textAt(kBarsLeft - 8, y + kBar - 4, "text-anchor=\"end\"", bar.label) +
          fmt::format("  <rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
                      bar.isPeer ? "peer" : "sluice", kBarsLeft, y, width, kBar,
@@ -88,7 +88,7 @@ std::string drawScale(int end, int bottom) {
   const int step = 20 * std::max(1, end / 200);
   std::string text;
   for (int percent = 0; percent <= end; percent += step) {
-    const int x = kBarsLeft + widthOf(percent, end);
+    const int x = kBarsLeft + barWidth(percent, end);
     text += fmt::format("  <line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"#d8d8d8\"/>\n", x,
                         kHead - 4, x, bottom);
     text += textAt(x, bottom + 16, "text-anchor=\"middle\" fill=\"#666666\"", fmt::format("{}%", percent));
@@ -117,9 +117,10 @@ std::string drawHead(const std::vector<CaseSamples>& all, const BenchOptions& op
 
 }  // namespace
 
-std::string plotOf(const std::vector<CaseSamples>& all, const BenchOptions& options, const Machine& machine) {
+std::string drawPlot(const std::vector<CaseSamples>& all, const BenchOptions& options,
+                     const Machine& machine) {
   std::vector<std::vector<Bar>> cases;
-  for (const CaseSamples& samples : all) cases.push_back(barsOf(samples, options.clock));
+  for (const CaseSamples& samples : all) cases.push_back(makeBars(samples, options.clock));
   const int end = scaleEnd(cases);
   std::string bars;
   int y = kHead;

@@ -10,6 +10,7 @@
 namespace sluice::tools {
 
 // An SVG file. The scale ends at 100%, or later if a share is larger.
-std::string plotOf(const std::vector<CaseSamples>& all, const BenchOptions& options, const Machine& machine);
+std::string drawPlot(const std::vector<CaseSamples>& all, const BenchOptions& options,
+                     const Machine& machine);
 
 }  // namespace sluice::tools

@@ -26,7 +26,7 @@ Json linkJson(const LinkFigures& figures) {
 }
 
 // The first sample of the same layer.
-const RanksSamples& firstOf(const RanksReport& report, const RanksSamples& samples) {
+const RanksSamples& findFirstSamples(const RanksReport& report, const RanksSamples& samples) {
   return *std::find_if(report.samples.begin(), report.samples.end(),
                        [&](const RanksSamples& each) { return each.layer.name == samples.layer.name; });
 }
@@ -59,49 +59,49 @@ std::string_view clockText(ClockKind clock) {
   return clock == ClockKind::kWall ? "wall time of the slowest rank" : "processor time of all ranks / units";
 }
 
-std::string headOf(const LayerCase& c, size_t number, std::string_view transport, const BenchOptions& options,
-                   const Machine& machine) {
+std::string formatHead(const LayerCase& c, size_t number, std::string_view transport,
+                       const BenchOptions& options, const Machine& machine) {
   return fmt::format("{}{}\n  transport {}, {} kernels, {} weights, {} repetitions in turn, {}\n",
                      number > 0 ? "\n" : "", describe(c), transport, machine.isa,
                      weightsName(options.weights), options.repeat, clockText(options.clock)) +
          fmt::format("  {:>3}{:>9}  {:<9}{}{:>11}\n", ranksName(c), "threads", "pass",
-                     textLine(overlapColumns(), headsOf(overlapColumns())),
+                     textLine(overlapColumns(), listHeads(overlapColumns())),
                      fmt::format("over {} {}", ranksName(c), c.ranks));
 }
 
 }  // namespace
 
-int cpuUnitsOf(const RanksSamples& samples, ClockKind clock) {
+int countCpuUnits(const RanksSamples& samples, ClockKind clock) {
   if (clock == ClockKind::kWall) return 0;
   return std::min(samples.layer.ranks * samples.threads, static_cast<int>(usableCores().units.size()));
 }
 
 double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKind clock) {
-  const auto secondsOf = [&](const RanksSamples& samples) {
-    return figuresOf(samples.entries[entry], cpuUnitsOf(samples, clock)).all;
+  const auto totalSeconds = [&](const RanksSamples& samples) {
+    return computeFigures(samples.entries[entry], countCpuUnits(samples, clock)).all;
   };
-  const double first = secondsOf(firstOf(report, report.samples[ranks]));
-  return first > 0 ? secondsOf(report.samples[ranks]) / first : 0;
+  const double first = totalSeconds(findFirstSamples(report, report.samples[ranks]));
+  return first > 0 ? totalSeconds(report.samples[ranks]) / first : 0;
 }
 
-std::string textOf(const RanksReport& report, const BenchOptions& options, const Machine& machine) {
+std::string formatText(const RanksReport& report, const BenchOptions& options, const Machine& machine) {
   std::string text;
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
-    if (&firstOf(report, samples) == &samples)
-      text += headOf(samples.layer, n, report.transport, options, machine);
+    if (&findFirstSamples(report, samples) == &samples)
+      text += formatHead(samples.layer, n, report.transport, options, machine);
     for (size_t i = 0; i < samples.entries.size(); ++i)
       text += fmt::format(
           "  {:>3}{:>9}  {:<9}{}{:>11.2f}\n", samples.layer.ranks, samples.threads, samples.entries[i].entry,
-          textLine(overlapColumns(), overlapCells(samples.entries[i], cpuUnitsOf(samples, options.clock))),
+          textLine(overlapColumns(), overlapCells(samples.entries[i], countCpuUnits(samples, options.clock))),
           overFirst(report, n, i, options.clock));
   }
-  return report.link ? text + textOf(*report.link) : text;
+  return report.link ? text + formatText(*report.link) : text;
 }
 
-std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
+std::string formatMarkdown(const RanksReport& report, const BenchOptions& options) {
   const LayerCase& first = report.samples.front().layer;
-  std::vector<std::string> heads = headsOf(overlapColumns());
+  std::vector<std::string> heads = listHeads(overlapColumns());
   heads.insert(heads.begin(), {"transport", std::string(ranksName(first)), "pass"});
   if (first.isLinear()) heads.insert(heads.begin(), "layer");
   heads.push_back(fmt::format("over the first {}", ranksName(first)));
@@ -109,7 +109,8 @@ std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
     for (size_t i = 0; i < samples.entries.size(); ++i) {
-      std::vector<std::string> cells = overlapCells(samples.entries[i], cpuUnitsOf(samples, options.clock));
+      std::vector<std::string> cells =
+          overlapCells(samples.entries[i], countCpuUnits(samples, options.clock));
       cells.insert(cells.begin(),
                    {report.transport, std::to_string(samples.layer.ranks), samples.entries[i].entry});
       if (first.isLinear()) cells.insert(cells.begin(), samples.layer.name);
@@ -120,13 +121,13 @@ std::string markdownOf(const RanksReport& report, const BenchOptions& options) {
   return text;
 }
 
-std::string jsonOf(const RanksReport& report, const BenchOptions& options, const Machine& machine) {
+std::string formatJson(const RanksReport& report, const BenchOptions& options, const Machine& machine) {
   Json cases = Json::array();
   for (size_t n = 0; n < report.samples.size(); ++n) {
     const RanksSamples& samples = report.samples[n];
     Json passes = Json::array();
     for (size_t i = 0; i < samples.entries.size(); ++i) {
-      Json pass = overlapJson(samples.entries[i], cpuUnitsOf(samples, options.clock));
+      Json pass = overlapJson(samples.entries[i], countCpuUnits(samples, options.clock));
       pass["over_first"] = overFirst(report, n, i, options.clock);
       passes.push_back(std::move(pass));
     }

@@ -19,15 +19,15 @@ struct RanksReport {
 };
 
 // The number of units over which the processor time of a layer is divided: its threads, but at most the units
-// of the machine; 0 for wall time, as in figuresOf().
-int cpuUnitsOf(const RanksSamples& samples, ClockKind clock);
+// of the machine; 0 for wall time, as in computeFigures().
+int countCpuUnits(const RanksSamples& samples, ClockKind clock);
 
 // An entry's time relative to its time in the same layer on the first number of ranks; 0 if that was not
 // measured.
 double overFirst(const RanksReport& report, size_t ranks, size_t entry, ClockKind clock);
 
-std::string textOf(const RanksReport& report, const BenchOptions& options, const Machine& machine);
-std::string markdownOf(const RanksReport& report, const BenchOptions& options);
-std::string jsonOf(const RanksReport& report, const BenchOptions& options, const Machine& machine);
+std::string formatText(const RanksReport& report, const BenchOptions& options, const Machine& machine);
+std::string formatMarkdown(const RanksReport& report, const BenchOptions& options);
+std::string formatJson(const RanksReport& report, const BenchOptions& options, const Machine& machine);
 
 }  // namespace sluice::tools

@@ -37,8 +37,8 @@ constexpr Column kColumns[] = {{"median ms", 11}, {"min", 10},      {"max", 10},
                                {"TFLOP/s", 9},    {"of peak", 8},   {"MB in+out", 11},
                                {"of read", 9},    {"bound ms", 10}, {"times", 7}};
 
-std::vector<std::string> cellsOf(const CaseSamples& c, const PassSamples& pass, ClockKind clock) {
-  const PassFigures f = figuresOf(c, pass, clock);
+std::vector<std::string> formatCells(const CaseSamples& c, const PassSamples& pass, ClockKind clock) {
+  const PassFigures f = computeFigures(c, pass, clock);
   const auto milli = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
   return {milli(f.median),
           milli(f.least),
@@ -53,7 +53,7 @@ std::vector<std::string> cellsOf(const CaseSamples& c, const PassSamples& pass, 
 
 }  // namespace
 
-PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, ClockKind clock) {
+PassFigures computeFigures(const CaseSamples& samples, const PassSamples& pass, ClockKind clock) {
   PassFigures f;
   f.median = pass.sluice.median(clock);
   f.least = pass.sluice.least(clock);
@@ -78,7 +78,7 @@ PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, Clock
   return f;
 }
 
-std::string textOf(const CaseSamples& c, const BenchOptions& options, const Machine& machine) {
+std::string formatText(const CaseSamples& c, const BenchOptions& options, const Machine& machine) {
   const int threads = c.passes.empty() ? options.threads : c.passes.front().sluice.threads;
   std::string text = fmt::format("{}: {}\n", c.name, sizes(c));
   text += fmt::format("  {} {}, {} kernels, {} weights, {} repetitions in turn, {}\n", threads,
@@ -86,12 +86,12 @@ std::string textOf(const CaseSamples& c, const BenchOptions& options, const Mach
                       options.repeat,
                       options.clock == ClockKind::kWall ? "wall time" : "processor time / threads");
   text += fmt::format("  {}\n", peakText(medianRates(c.probesOfAll), medianRates(c.probesOfOne), threads));
-  text += fmt::format("  {:<9}{}\n", "pass", textLine(kColumns, headsOf(kColumns)));
+  text += fmt::format("  {:<9}{}\n", "pass", textLine(kColumns, listHeads(kColumns)));
   for (const PassSamples& pass : c.passes)
-    text +=
-        fmt::format("  {:<9}{}\n", passName(pass.pass), textLine(kColumns, cellsOf(c, pass, options.clock)));
+    text += fmt::format("  {:<9}{}\n", passName(pass.pass),
+                        textLine(kColumns, formatCells(c, pass, options.clock)));
   for (const PassSamples& pass : c.passes) {
-    const PassFigures f = figuresOf(c, pass, options.clock);
+    const PassFigures f = computeFigures(c, pass, options.clock);
     for (size_t p = 0; p < pass.peers.size(); ++p) {
       const PeerSamples& peer = pass.peers[p];
       text += fmt::format("  {:<9}{} takes {:.3f} ms ({}), {:.2f} times as long; results differ by {:.1e}\n",
@@ -112,18 +112,18 @@ std::string textOf(const CaseSamples& c, const BenchOptions& options, const Mach
 }
 
 std::string markdownHeader(const BenchOptions& options) {
-  std::vector<std::string> heads = headsOf(kColumns);
+  std::vector<std::string> heads = listHeads(kColumns);
   heads.insert(heads.begin(), {"case", "pass"});
   for (const std::string& peer : options.peers) heads.insert(heads.end(), {peer + " ms", peer + " / Sluice"});
   heads.insert(heads.end(), {"gain of threads", "of the peak's"});
   return markdownHeads(heads);
 }
 
-std::string markdownOf(const CaseSamples& c, const BenchOptions& options) {
+std::string formatMarkdown(const CaseSamples& c, const BenchOptions& options) {
   std::string text;
   for (const PassSamples& pass : c.passes) {
-    const PassFigures f = figuresOf(c, pass, options.clock);
-    std::vector<std::string> cells = cellsOf(c, pass, options.clock);
+    const PassFigures f = computeFigures(c, pass, options.clock);
+    std::vector<std::string> cells = formatCells(c, pass, options.clock);
     cells.insert(cells.begin(), {c.name, std::string(passName(pass.pass))});
     for (const PeerFigures& peer : f.peers)
       cells.insert(cells.end(), {times(peer.median * 1e3), times(peer.overSluice)});

@@ -32,16 +32,17 @@ struct PassFigures {
   double gainOfProbe = 0;
   double overBare = 0;  // time of a whole layer relative to its products
 };
-PassFigures figuresOf(const CaseSamples& samples, const PassSamples& pass, ClockKind clock);
+PassFigures computeFigures(const CaseSamples& samples, const PassSamples& pass, ClockKind clock);
 
-std::string textOf(const CaseSamples& samples, const BenchOptions& options, const Machine& machine);
+std::string formatText(const CaseSamples& samples, const BenchOptions& options, const Machine& machine);
 std::string markdownHeader(const BenchOptions& options);
-std::string markdownOf(const CaseSamples& samples, const BenchOptions& options);
+std::string formatMarkdown(const CaseSamples& samples, const BenchOptions& options);
 
 // The time of (d) relative to (a) if both were measured, else empty.
 std::string skewText(const std::vector<CaseSamples>& all, ClockKind clock);
 
 // All results as JSON, with every repetition.
-std::string jsonOf(const std::vector<CaseSamples>& all, const BenchOptions& options, const Machine& machine);
+std::string formatJson(const std::vector<CaseSamples>& all, const BenchOptions& options,
+                       const Machine& machine);
 
 }  // namespace sluice::tools

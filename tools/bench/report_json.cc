@@ -27,7 +27,7 @@ Json probesJson(const std::vector<ProbeRates>& rates) {
 }
 
 Json passJson(const CaseSamples& c, const PassSamples& pass, ClockKind clock) {
-  const PassFigures f = figuresOf(c, pass, clock);
+  const PassFigures f = computeFigures(c, pass, clock);
   Json json = {{"pass", passName(pass.pass)},
                {"flops", pass.work.flops},
                {"read_bytes", pass.work.readBytes},
@@ -54,7 +54,8 @@ Json passJson(const CaseSamples& c, const PassSamples& pass, ClockKind clock) {
 
 }  // namespace
 
-std::string jsonOf(const std::vector<CaseSamples>& all, const BenchOptions& options, const Machine& machine) {
+std::string formatJson(const std::vector<CaseSamples>& all, const BenchOptions& options,
+                       const Machine& machine) {
   Json cases = Json::array();
   for (const CaseSamples& c : all) {
     Json passes = Json::array();

@@ -11,13 +11,15 @@ constexpr int kParts = 4;
 using Parts = std::array<double, kParts>;
 
 // The factors of the formula's parts.
-Parts partsOf(const TimedProduct& p) { return {p.m * p.n * p.k, p.n * p.k * p.passes, p.m * p.k, p.m * p.n}; }
+Parts costParts(const TimedProduct& p) {
+  return {p.m * p.n * p.k, p.n * p.k * p.passes, p.m * p.k, p.m * p.n};
+}
 
 // The coefficients of the parts in `used`, by normal equations and elimination with pivots; 0 for the others.
 Parts solve(std::span<const TimedProduct> products, const std::array<bool, kParts>& used) {
   double a[kParts][kParts + 1] = {};
   for (const TimedProduct& product : products) {
-    Parts parts = partsOf(product);
+    Parts parts = costParts(product);
     for (int i = 0; i < kParts; ++i) parts[i] = used[i] ? parts[i] / product.seconds : 0;
     for (int i = 0; i < kParts; ++i) {
       for (int j = 0; j < kParts; ++j) a[i][j] += parts[i] * parts[j];
@@ -70,7 +72,7 @@ ProductRate fitProduct(std::span<const TimedProduct> products) {
 double worstError(const ProductRate& rate, std::span<const TimedProduct> products) {
   double worst = 0;
   for (const TimedProduct& product : products) {
-    const Parts parts = partsOf(product);
+    const Parts parts = costParts(product);
     const double seconds =
         2 / rate.flops *
         (parts[0] + rate.halfRows * parts[1] + rate.halfColumns * parts[2] + rate.halfSum * parts[3]);

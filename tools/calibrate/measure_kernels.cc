@@ -24,7 +24,7 @@ std::vector<BFloat16> randomMatrix(int64_t elements) {
   return values;
 }
 
-double passesOf(int32_t m, int32_t rowBlock) { return (m + rowBlock - 1) / rowBlock; }
+double countPasses(int32_t m, int32_t rowBlock) { return (m + rowBlock - 1) / rowBlock; }
 
 // Products that stay in the caches, with a few rows up to more than one block.
 std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed, const Effort& effort) {
@@ -48,7 +48,8 @@ std::vector<TimedProduct> timeGmm(const ops::KernelSet& kernels, bool transposed
                        .transposeB = transposed,
                        .scratch = scratch.data()});
         });
-        timed.push_back({double(rows), double(n), double(k), passesOf(rows, kernels.blocks.rows), seconds});
+        timed.push_back(
+            {double(rows), double(n), double(k), countPasses(rows, kernels.blocks.rows), seconds});
       }
   return timed;
 }
@@ -77,7 +78,7 @@ std::vector<TimedProduct> timeWeightGrad(const ops::KernelSet& kernels, const Ef
                                  .n = n,
                                  .scratch = scratch.data()});
         });
-        timed.push_back({double(m), double(n), double(rows), passesOf(m, kernels.blocks.rows), seconds});
+        timed.push_back({double(m), double(n), double(rows), countPasses(m, kernels.blocks.rows), seconds});
       }
   return timed;
 }

@@ -67,12 +67,12 @@ EvaluateHook showAs(const char* what, Progress& progress) {
   };
 }
 
-Expected<std::vector<OutputError>> errorsOf(const Program& program, const Files& files, int threads,
-                                            Progress& progress, bool exactFactors = false) {
+Expected<std::vector<OutputError>> measureErrors(const Program& program, const Files& files, int threads,
+                                                 Progress& progress, bool exactFactors = false) {
   const TaskProgram& tables = program.tables();
   for (size_t r = 0; r < files.in.size(); ++r) {
     const int rank = static_cast<int>(r);
-    const EntryTensors given = tensorsOf(tables, entriesFor(tables, files.outputs[r]));
+    const EntryTensors given = listEntryTensors(tables, entriesFor(tables, files.outputs[r]));
     const Expected<int64_t> tokens = checkInputs(tables, rank, given.inputs, files.inputs[r],
                                                  tokensOfOutputs(tables, given.inputs, files.outputs));
     if (!tokens) return inFile(files.in[r], tokens.error());
@@ -148,10 +148,10 @@ Expected<int> check(const CheckOptions& options) {
   Progress progress(Redraw::kByItself);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : cores;
-  const Expected<std::vector<OutputError>> errors = errorsOf(*program, files, threads, progress);
+  const Expected<std::vector<OutputError>> errors = measureErrors(*program, files, threads, progress);
   if (!errors) return errors.error();
   Expected<std::vector<OutputError>> whole = std::vector<OutputError>();
-  if (roundsFactors(program->tables())) whole = errorsOf(*program, files, threads, progress, true);
+  if (roundsFactors(program->tables())) whole = measureErrors(*program, files, threads, progress, true);
   if (!whole) return whole.error();
   progress.hide();
   if (Status status = printText(report(*errors, *whole)); !status) return status.error();

@@ -16,7 +16,7 @@ constexpr CoreKind kKinds[] = {CoreKind::kUnified, CoreKind::kCube, CoreKind::kV
 std::string knownCores(const TaskProgram& program) {
   std::string text;
   for (const CoreKind kind : kKinds)
-    if (const int32_t cores = program.coresOf(kind); cores > 0)
+    if (const int32_t cores = program.coreCount(kind); cores > 0)
       text += fmt::format("{0}{1}0 to {1}{2}", text.empty() ? "" : " or ", text::word(kind), cores - 1);
   return text.empty() ? "none, for the program has no cores" : text;
 }
@@ -37,7 +37,7 @@ Expected<CoreName> findCore(const TaskProgram& program, std::string_view name) {
     if (kind == std::end(kKinds)) return unknown;
     core.kind = *kind;
   }
-  if (core.number >= (core.kind ? program.coresOf(*core.kind) : most)) return unknown;
+  if (core.number >= (core.kind ? program.coreCount(*core.kind) : most)) return unknown;
   return core;
 }
 

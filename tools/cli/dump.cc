@@ -44,7 +44,7 @@ Expected<TextSelection> parseSections(const std::string& list) {
 }
 
 // The memory that the buffers take, as comments. Unknown for a damaged program.
-std::string memoryOf(const TaskProgram& program) {
+std::string formatMemory(const TaskProgram& program) {
   if (const Expected<VerifiedProgram> verified = verify(program); !verified)
     return fmt::format("// memory: unknown, since the program is damaged: {}\n", verified.error().message);
   return printMemoryTotals(program, reportMemory(program), "// ");
@@ -65,7 +65,7 @@ Expected<int> dump(const DumpOptions& options) {
   }
   std::string text =
       options.format == "json" ? printJson(*program, selection) : printSections(*program, selection);
-  if (options.format != "json" && !options.show.empty() && selection.buffers) text += memoryOf(*program);
+  if (options.format != "json" && !options.show.empty() && selection.buffers) text += formatMemory(*program);
   return succeededIf(printText(text));
 }
 

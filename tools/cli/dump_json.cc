@@ -60,7 +60,7 @@ void addHeader(const TaskProgram& p, Json& json) {
   });
 }
 
-Json dimOf(const Dim& dim) {
+Json dimJson(const Dim& dim) {
   if (dim.extent == Extent::kFixed) return dim.size;
   return extentName(dim.extent);
 }
@@ -76,7 +76,7 @@ void addBuffers(const TaskProgram& p, Json& json) {
   json["buffers"] = table(p.buffers, [](const Buffer& b) {
     return Json{{"name", b.name},
                 {"type", dtypeName(b.type)},
-                {"shape", table(b.shape, dimOf)},
+                {"shape", table(b.shape, dimJson)},
                 {"role", text::word(b.role)},
                 {"region", index(b.region)},
                 {"offset", b.offset}};
@@ -102,7 +102,7 @@ void addEvents(const TaskProgram& p, Json& json) {
   });
 }
 
-Json tilingOf(const Tiling& t) {
+Json tilingJson(const Tiling& t) {
   return {{"m", t.m},
           {"n", t.n},
           {"k", t.k},
@@ -130,12 +130,12 @@ void addFamilies(const TaskProgram& p, const TextSelection& selection, Json& jso
       family["waits"] = indices(f.waits);
       family["signals"] = indices(f.signals);
     }
-    if (selection.tiling) family["tiling"] = tilingOf(f.tiling);
+    if (selection.tiling) family["tiling"] = tilingJson(f.tiling);
     return family;
   });
 }
 
-Json recordOf(const TaskRecord& r) {
+Json recordJson(const TaskRecord& r) {
   return {{"family", index(r.family)}, {"slot", r.slot}, {"tile", r.tile}};
 }
 
@@ -148,7 +148,7 @@ void addLanes(const TaskProgram& p, const TextSelection& selection, Json& json) 
     Json seats = Json::array();
     for (size_t core = 0; core < l.seats.size(); ++core)
       if (selection.hasSeat(l, core))
-        seats.push_back(Json{{"seat", core}, {"tasks", table(l.seats[core], recordOf)}});
+        seats.push_back(Json{{"seat", core}, {"tasks", table(l.seats[core], recordJson)}});
     lane["seats"] = std::move(seats);
     return lane;
   });

@@ -34,7 +34,7 @@ Expected<int> explain(const ExplainOptions& options) {
   if (!query) return query.error();
   const Expected<FamilyId> family = findFamily(program, *query);
   if (!family) return inProgram(family.error());
-  const std::string& target = options.step.targetOf(program);
+  const std::string& target = options.step.chosenTarget(program);
   const Expected<Target> device = loadTarget(target, targetFolders(""));
   if (!device && !options.step.target.empty()) return device.error();
   const Rates* const rates = device && device->rates ? &*device->rates : nullptr;

@@ -66,7 +66,7 @@ Expected<PlannedLayout> tryLayout(const PlanOptions& options, const LayerCase& l
   const Expected<Program> loaded = Program::load(folder + "/layer.slp");
   if (!loaded) return loaded.error();
   const TaskProgram& program = loaded->tables();
-  const Expected<SimDevice> device = simDeviceOf(program, options.target, 0);
+  const Expected<SimDevice> device = makeSimDevice(program, options.target, 0);
   if (!device) return device.error();
   show("making the routing");
   const Expected<StepRouting> routing =
@@ -88,7 +88,7 @@ Expected<int> plan(const PlanOptions& options) {
   named.name = options.model;
   const RankRange range = *parseRanks(options.ranks);
   const std::vector<Layout> layouts =
-      layoutsOf(named, range, *parseTp(options.tp), *parseSlotRows(options.slotRows));
+      listLayouts(named, range, *parseTp(options.tp), *parseSlotRows(options.slotRows));
   if (layouts.empty())
     return Error{fmt::format("no layout: {} experts and {} columns cannot be shared by {} ranks with tp {}",
                              named.experts, named.inter, options.ranks, options.tp)};

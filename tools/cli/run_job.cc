@@ -39,7 +39,7 @@ Expected<std::vector<int64_t>> findTokens(const RunOptions& options, const TaskP
 }
 
 // One path per rank; none if the option was not given.
-Expected<std::vector<std::string>> pathsOf(const std::string& option, int ranks) {
+Expected<std::vector<std::string>> makeRankPaths(const std::string& option, int ranks) {
   if (option.empty()) return std::vector<std::string>();
   return rankPaths(option, ranks);
 }
@@ -64,7 +64,7 @@ Status bindInputs(const Job& job, Rank& rank, Context& context) {
 
 // Outputs with extent rows belong to the context and are valid only until the next run.
 Status keepRowOutputs(const Job& job, EntryId entry, Rank& rank, Context& context) {
-  for (BufferId id : tensorsOf(job.program.tables(), {entry}).outputs) {
+  for (BufferId id : listEntryTensors(job.program.tables(), {entry}).outputs) {
     const Buffer& buffer = job.program.tables().at(id);
     if (buffer.shape.empty() || buffer.shape[0].extent != Extent::kRows) continue;
     const Expected<TensorView> view = context.output(buffer.name);
@@ -238,18 +238,18 @@ Expected<Job> makeJob(const RunOptions& options) {
       inputsSpec(program->tables(), options.tokens, options.routing, options.seed.value_or(1));
   Expected<std::vector<int64_t>> tokens = findTokens(options, program->tables(), spec);
   if (!tokens) return tokens.error();
-  Expected<std::vector<std::string>> in = pathsOf(options.in, program->ranks());
+  Expected<std::vector<std::string>> in = makeRankPaths(options.in, program->ranks());
   if (!in) return in.error();
-  Expected<std::vector<std::string>> out = pathsOf(options.out, program->ranks());
+  Expected<std::vector<std::string>> out = makeRankPaths(options.out, program->ranks());
   if (!out) return out.error();
-  Expected<std::vector<std::string>> onHang = pathsOf(options.onHang, program->ranks());
+  Expected<std::vector<std::string>> onHang = makeRankPaths(options.onHang, program->ranks());
   if (!onHang) return onHang.error();
   Expected<DeviceMaker> device = makeDevice(options.device, program->ranks());
   if (!device) return Error{fmt::format("--device: {}", device.error().message)};
   if (*device && !options.trace.empty())
     return Error{fmt::format("--trace: found {}, expected none, because steps on a GPU cannot be traced",
                              options.trace)};
-  EntryTensors tensors = tensorsOf(program->tables(), *entries);
+  EntryTensors tensors = listEntryTensors(program->tables(), *entries);
   return Job{std::move(*program),
              std::move(*entries),
              std::move(tensors),

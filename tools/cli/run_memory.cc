@@ -12,8 +12,8 @@ constexpr double kGiB = 1 << 30;
 
 // The bytes of the caller's tensors for these buffers at a rank. Rows of outputs are in the memory of the
 // step.
-double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers, int rank, int64_t tokens,
-               int64_t rows = 0) {
+double countBytes(const TaskProgram& program, const std::vector<BufferId>& buffers, int rank, int64_t tokens,
+                  int64_t rows = 0) {
   double bytes = 0;
   for (const BufferId id : buffers) {
     const Buffer& buffer = program.at(id);
@@ -25,7 +25,7 @@ double bytesOf(const TaskProgram& program, const std::vector<BufferId>& buffers,
 }
 
 // The regions that the entries touch.
-std::set<RegionId> regionsOf(const TaskProgram& program, const std::vector<EntryId>& entries) {
+std::set<RegionId> listRegions(const TaskProgram& program, const std::vector<EntryId>& entries) {
   std::set<RegionId> regions;
   for (const Family& family : program.families)
     for (const auto* list : {&family.reads, &family.writes})
@@ -37,13 +37,13 @@ std::set<RegionId> regionsOf(const TaskProgram& program, const std::vector<Entry
 }
 
 // A lower bound on the tokens' pairs that are not masked.
-double pairsOf(const InputsSpec& made, int32_t topK, double tokens) {
+double estimatePairs(const InputsSpec& made, int32_t topK, double tokens) {
   if (made.routing.kind == RoutingKind::kOneHot) return tokens;
   return made.routing.kind == RoutingKind::kMasked ? tokens * topK / 2 : tokens * topK;
 }
 
 // The number of elements of the region at a rank.
-double elementsOf(const TaskProgram& program, Extent extent, int rank, double tokens, double pairs) {
+double countElements(const TaskProgram& program, Extent extent, int rank, double tokens, double pairs) {
   switch (extent) {
     case Extent::kFixed:
       return 1;
@@ -54,35 +54,35 @@ double elementsOf(const TaskProgram& program, Extent extent, int rank, double to
     case Extent::kRows:  // the rows of all ranks together are the pairs that all ranks send
       return pairs * program.mesh.sources() / program.mesh.ep;
     case Extent::kExperts:
-      return program.expertsOf(rank);
+      return program.countExperts(rank);
   }
   return 0;
 }
 
 }  // namespace
 
-RunMemory memoryOf(const Job& job) {
+RunMemory estimateMemory(const Job& job) {
   const TaskProgram& program = job.program.tables();
   const int ranks = job.program.ranks();
   std::vector<int64_t> tokens = job.tokens;
   tokens.resize(static_cast<size_t>(ranks));
-  const std::set<RegionId> regions = regionsOf(program, job.entries);
+  const std::set<RegionId> regions = listRegions(program, job.entries);
   RunMemory memory;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t own = tokens[static_cast<size_t>(rank)];
-    const double pairs = job.made ? pairsOf(*job.made, program.topK, static_cast<double>(own)) : 0;
+    const double pairs = job.made ? estimatePairs(*job.made, program.topK, static_cast<double>(own)) : 0;
     const int64_t rows = hasExpertIds(program) ? 0 : rowsWithoutIds(program, rank, tokens);
-    memory.inputs += bytesOf(program, job.tensors.inputs, rank, own, rows);
-    memory.outputs += bytesOf(program, job.tensors.outputs, rank, own);
+    memory.inputs += countBytes(program, job.tensors.inputs, rank, own, rows);
+    memory.outputs += countBytes(program, job.tensors.outputs, rank, own);
     for (const RegionId id : regions)
-      memory.steps += elementsOf(program, program.at(id).extent, rank, static_cast<double>(own), pairs) *
+      memory.steps += countElements(program, program.at(id).extent, rank, static_cast<double>(own), pairs) *
                       static_cast<double>(program.at(id).stride);
   }
   return memory;
 }
 
 Status checkMemory(const Job& job, const MemoryLeft& left) {
-  const RunMemory needs = memoryOf(job);
+  const RunMemory needs = estimateMemory(job);
   const double all = needs.inputs + needs.outputs + needs.steps;
   if (all <= static_cast<double>(left.bytes)) return {};
   return Error{fmt::format(

@@ -11,7 +11,7 @@ namespace sluice::tools {
 struct RunMemory {
   double inputs = 0, outputs = 0, steps = 0;  // bytes
 };
-RunMemory memoryOf(const Job& job);
+RunMemory estimateMemory(const Job& job);
 
 // Error: more than is left, with the numbers.
 Status checkMemory(const Job& job, const MemoryLeft& left = memoryLeft());

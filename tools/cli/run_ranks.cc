@@ -42,7 +42,7 @@ std::string entryNames(const Job& job) {
 }
 
 // Settings that must be the same at all ranks, in the words of an error message.
-std::array<std::string, 4> settingsOf(const Job& job) {
+std::array<std::string, 4> listSettings(const Job& job) {
   return {"entries " + entryNames(job), fmt::format("{} repetitions", job.repeat),
           job.trace.empty() ? "without a trace" : "with a trace",
           job.overlap ? "with --overlap" : "without --overlap"};
@@ -104,7 +104,7 @@ Status RankRun::prepare() {
 }
 
 Expected<std::optional<RankFailure>> RankRun::compareSettings() {
-  for (const std::string& own : settingsOf(*job_)) {
+  for (const std::string& own : listSettings(*job_)) {
     const auto all = gather_.gather(own, {"the settings", "before the first step"});
     if (!all) return all.error();
     for (size_t rank = 1; rank < all->size(); ++rank)

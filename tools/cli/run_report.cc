@@ -20,7 +20,7 @@ std::string reportEntries(const Job& job, const std::vector<RankFigures>& ranks)
       const auto at = [&](size_t n) -> const RunStats& { return rank.stats[n * job.entries.size() + i]; };
       const RunStats& last = at(seconds.size() - 1);
       rows += last.rows;
-      flops += flopsOf(job.program.tables(), job.entries[i], last.rows, rank.tokens);
+      flops += countFlops(job.program.tables(), job.entries[i], last.rows, rank.tokens);
       hottest = std::max(hottest, last.rows);
       tasks += last.tasks;
       // an entry takes as long as its slowest rank
@@ -78,7 +78,7 @@ std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, boo
 
 std::string overlapText(const std::vector<EntryOverlap>& overlap) {
   const std::span<const Column> columns = overlapColumns();
-  std::string text = fmt::format("\n{:<12}{}\n", "overlap", textLine(columns, headsOf(columns)));
+  std::string text = fmt::format("\n{:<12}{}\n", "overlap", textLine(columns, listHeads(columns)));
   for (const EntryOverlap& entry : overlap)
     text += fmt::format("{:<12}{}\n", entry.entry, textLine(columns, overlapCells(entry)));
   return text +

@@ -114,7 +114,7 @@ Expected<std::vector<EntryId>> findEntries(const TaskProgram& program, std::stri
   return entries;
 }
 
-EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& entries) {
+EntryTensors listEntryTensors(const TaskProgram& program, const std::vector<EntryId>& entries) {
   std::set<BufferId> inputs, outputs;
   const auto add = [&](BufferId id) {
     if (id.none()) return;
@@ -227,11 +227,11 @@ InputsSpec inputsSpec(const TaskProgram& program, const std::string& tokens, con
   return spec;
 }
 
-double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens) {
+double countFlops(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens) {
   double flops = 0;
   for (const Family& family : program.families) {
     if (family.entry != entry) continue;
-    const int64_t count = infoOf(program.at(family.space).kind).dense ? tokens : rows;
+    const int64_t count = findInfo(program.at(family.space).kind).dense ? tokens : rows;
     flops += static_cast<double>(productFlops(family.op, family.tiling)) * static_cast<double>(count);
   }
   return flops;

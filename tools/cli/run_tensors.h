@@ -23,7 +23,7 @@ struct EntryTensors {
   std::vector<BufferId> inputs;
   std::vector<BufferId> outputs;
 };
-EntryTensors tensorsOf(const TaskProgram& program, const std::vector<EntryId>& entries);
+EntryTensors listEntryTensors(const TaskProgram& program, const std::vector<EntryId>& entries);
 
 // "BF16 [T, 2048]", with the experts of the rank.
 std::string describeBuffer(const TaskProgram& program, int rank, const Buffer& buffer);
@@ -55,6 +55,6 @@ InputsSpec inputsSpec(const TaskProgram& program, const std::string& tokens, con
 
 // Floating-point operations of the matrix products of an entry at a rank with `rows` rows and `tokens`
 // tokens: 2 per multiply-add.
-double flopsOf(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens);
+double countFlops(const TaskProgram& program, EntryId entry, int64_t rows, int64_t tokens);
 
 }  // namespace sluice::tools

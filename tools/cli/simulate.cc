@@ -32,7 +32,7 @@ struct SimulateOptions {
 Status writeFiles(const SimulateOptions& options, const Plan& plan, const SimDevice& device,
                   const std::vector<SimResult>& results) {
   if (!options.trace.empty())
-    if (Status done = writeText(options.trace, chromeTraceWithArrows(plan, tracesOf(results))); !done)
+    if (Status done = writeText(options.trace, chromeTraceWithArrows(plan, collectTraces(results))); !done)
       return done;
   if (!options.json.empty()) return writeText(options.json, simulationJson(plan.program(), device, results));
   return {};
@@ -96,7 +96,8 @@ Expected<int> simulate(SimulateOptions options) {
   Expected<MeasuredRun> measured =
       options.compare.empty() ? MeasuredRun{} : readMeasured(program, options, *entries);
   if (!measured) return measured.error();
-  const Expected<SimDevice> device = simDeviceOf(program, options.step.targetOf(program), options.workers);
+  const Expected<SimDevice> device =
+      makeSimDevice(program, options.step.chosenTarget(program), options.workers);
   if (!device) return inProgram(device.error());
   std::vector<std::string> outputs;
   for (const std::string& path : {options.trace, options.json})

@@ -16,7 +16,7 @@ struct StepFlags {
   uint64_t seed = 1;
 
   // Returns the target of the program, if no other is given.
-  const std::string& targetOf(const TaskProgram& of) const { return target.empty() ? of.target : target; }
+  const std::string& chosenTarget(const TaskProgram& of) const { return target.empty() ? of.target : target; }
 };
 
 // The program and these flags.

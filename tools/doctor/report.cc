@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* wordOf(FindingState state) {
+const char* stateWord(FindingState state) {
   switch (state) {
     case FindingState::kFact:
       return "";
@@ -28,7 +28,7 @@ std::string section(const char* title, const Findings& findings) {
   for (const Finding& finding : findings) {
     const bool isFact = finding.state == FindingState::kFact;
     text += isFact ? fmt::format("  {:<14}{}\n", finding.name, finding.found)
-                   : fmt::format("  {:<9}{}{}{}\n", wordOf(finding.state), finding.name,
+                   : fmt::format("  {:<9}{}{}{}\n", stateWord(finding.state), finding.name,
                                  finding.found.empty() ? "" : ": ", finding.found);
     if (!finding.change.empty()) text += fmt::format("           to change it: {}\n", finding.change);
   }
@@ -39,7 +39,7 @@ Json asJson(const Findings& findings) {
   Json list = Json::array();
   for (const Finding& finding : findings) {
     Json each = {{"name", finding.name}, {"found", finding.found}};
-    if (finding.state != FindingState::kFact) each["state"] = wordOf(finding.state);
+    if (finding.state != FindingState::kFact) each["state"] = stateWord(finding.state);
     if (!finding.change.empty()) each["change"] = finding.change;
     list.push_back(std::move(each));
   }

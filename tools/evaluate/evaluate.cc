@@ -27,7 +27,7 @@ class Evaluation {
 
   void countUses(std::span<const EntryId> entries) {
     for (const EntryId entry : entries)
-      for (const Family* family : familiesOf(entry)) {
+      for (const Family* family : listFamilies(entry)) {
         ++steps_;
         for (const auto* ids : {&family->reads, &family->writes})
           for (BufferId id : *ids) ++uses_[id];
@@ -89,13 +89,13 @@ class Evaluation {
     for (const Family& family : p_.families)
       for (size_t i = 0; i < family.reads.size(); ++i) {
         if (family.reads[i] != id) continue;
-        if (!infoOf(family.op).reads[i].isWeight) return false;
+        if (!findInfo(family.op).reads[i].isWeight) return false;
         isWeight = true;
       }
     return isWeight;
   }
 
-  std::vector<const Family*> familiesOf(EntryId entry) const {
+  std::vector<const Family*> listFamilies(EntryId entry) const {
     std::vector<const Family*> families;
     for (const Family& family : p_.families)
       if (family.entry == entry) families.push_back(&family);
@@ -118,7 +118,7 @@ class Evaluation {
     std::set<BufferId> needed, added;
     for (BufferId id : {p_.at(entry).expertIds, p_.at(entry).placement})
       if (id) needed.insert(id);
-    for (const Family* family : familiesOf(entry)) {
+    for (const Family* family : listFamilies(entry)) {
       for (BufferId id : family->reads)
         if (id && p_.at(id).role == Role::kInput) needed.insert(id);
       for (BufferId id : family->writes)
@@ -179,7 +179,7 @@ class Evaluation {
   }
 
   Status checkRows(EntryId entry, const std::vector<RankRows>& routing) const {
-    for (const Family* family : familiesOf(entry))
+    for (const Family* family : listFamilies(entry))
       for (BufferId id : family->reads) {
         if (!id || p_.at(id).role != Role::kInput || p_.at(id).shape[0].extent != Extent::kRows) continue;
         for (size_t rank = 0; rank < ranks_.size(); ++rank)
@@ -193,7 +193,7 @@ class Evaluation {
 
   // Each family comes after all families of its entry that write what it reads.
   std::vector<const Family*> inDataOrder(EntryId entry) const {
-    std::vector<const Family*> waiting = familiesOf(entry), order;
+    std::vector<const Family*> waiting = listFamilies(entry), order;
     std::multiset<BufferId> unwritten;
     for (const Family* family : waiting) unwritten.insert(family->writes.begin(), family->writes.end());
     unwritten.erase(BufferId{});

@@ -3,7 +3,7 @@
 // Families are computed as a whole, in the order of their data: without slots, tasks, events or kernels, and
 // nothing is rounded unless requested. So it can check every run of a program, and finite differences can
 // check that a derived entry computes gradients. A buffer is kept as doubles, at every rank, from the family
-// that writes it to the last one that reads it; weights that are given as views (viewsOf()) are not.
+// that writes it to the last one that reads it; weights that are given as views (viewTensors()) are not.
 //
 // Free function on values; any thread.
 #pragma once

@@ -20,7 +20,7 @@ struct Group {
   int64_t begin, end, weight;
 };
 
-double factorOf(const Family& family) { return alphaOf(family.tiling); }
+double readFactor(const Family& family) { return effectiveAlpha(family.tiling); }
 
 // One family at one rank.
 class FamilyAtRank {
@@ -95,7 +95,7 @@ class FamilyAtRank {
   }
 
   std::vector<Group> groups() const {
-    if (infoOf(c_.program.at(f_.space).kind).dense) return {{0, c_.ranks[rank_].tokens, 0}};
+    if (findInfo(c_.program.at(f_.space).kind).dense) return {{0, c_.ranks[rank_].tokens, 0}};
     std::vector<Group> groups;
     for (size_t e = 0; e + 1 < rows_.expertBegin.size(); ++e)
       groups.push_back({rows_.expertBegin[e], rows_.expertBegin[e + 1], static_cast<int64_t>(e)});
@@ -145,14 +145,14 @@ class FamilyAtRank {
   }
 
   // The matrix of an expert; codes count times the scale of their block, if they have one, plus its zero.
-  std::vector<double> weightOf(int64_t expert) const {
+  std::vector<double> loadWeight(int64_t expert) const {
     const Values& weight = *read(ids_.b);
     const int64_t height = weight.shape.end()[-2], stored = height * weight.shape.back();
     std::vector<double> values = weight.slice(expert * stored, stored);
     const Buffer& codes = c_.program.at(ids_.b);
     if (codesPerElement(codes.type) == 2) values = expanded(values);
     if (!ids_.scaleB) return values;
-    const Block block = *blockOf(codes, c_.program.at(ids_.scaleB));
+    const Block block = *findBlock(codes, c_.program.at(ids_.scaleB));
     const int64_t width = std::ssize(values) / height, across = scalesFor(width, block.columns);
     const int64_t first = expert * scalesFor(height, block.rows) * across;
     const double* const scales = read(ids_.scaleB)->data.data() + first;
@@ -241,7 +241,7 @@ class FamilyAtRank {
   Values amax() const {
     const Values& a = *read(ids_.a);
     const int64_t n = a.rowLength();
-    Values found = zerosOf(ids_.amax);
+    Values found = readZeros(ids_.amax);
     for (const Group& group : groups())
       for (int64_t at = group.begin * n; at < group.end * n; ++at)
         if (const double x = std::abs(a.data[static_cast<size_t>(at)]); std::isfinite(x) && x >= 0x1p-126)
@@ -263,7 +263,7 @@ class FamilyAtRank {
       if (!hasRowBlocks(c_.program, f_))  // codes have been rounded
         roundFactor({a.data.data() + group.begin * k, k, 1, group.end - group.begin, k}, f_.tiling.roundA,
                     amaxAt(ids_.amaxA, group.weight));
-      std::vector<double> b = weightOf(group.weight);
+      std::vector<double> b = loadWeight(group.weight);
       roundFactor({b.data(), k, transposed ? 1 : n, n, transposed ? k : 1}, f_.tiling.roundB,
                   amaxAt(ids_.amaxB, group.weight));
       MatrixView matrix{b.data(), transposed ? k : n, 1};
@@ -277,7 +277,7 @@ class FamilyAtRank {
               .k = k},
              c_.threads);
     }
-    for (double& value : c.data) value *= factorOf(f_);
+    for (double& value : c.data) value *= readFactor(f_);
     addBias(read(ids_.bias), ids_.c ? ids_.c : ids_.act, c);
     // results inside a fused task are rounded as if they were stored
     store(DType::kBF16, c.data);
@@ -333,8 +333,8 @@ class FamilyAtRank {
     put(ids_.c, std::move(grad));
   }
 
-  Values zeroGradient() const { return zerosOf(ids_.c); }
-  Values zerosOf(BufferId buffer) const {
+  Values zeroGradient() const { return readZeros(ids_.c); }
+  Values readZeros(BufferId buffer) const {
     std::vector<int64_t> shape;
     for (const Dim& dim : c_.program.at(buffer).shape)
       shape.push_back(c_.program.sizeAt(static_cast<int32_t>(rank_), dim, 0));
@@ -350,13 +350,13 @@ class FamilyAtRank {
     const OperandName scaledFactor = scalesB ? &Operands::b : &Operands::a;
     const auto round = [&](OperandName factor) {  // codes have been rounded
       if (codedFactor(c_.program, f_) == factor) return;
-      const int64_t columns = columnsOf(f_.tiling, factor);
+      const int64_t columns = countColumns(f_.tiling, factor);
       double* const data = factor == &Operands::a ? a.data() : b.data();
       for (const Group& group : groups())
         roundFactor({data + group.begin * columns, group.end - group.begin, columns, columns, 1},
-                    roundingOf(f_.tiling, factor), amaxAt(ids_.*amaxOf(factor), group.weight));
+                    findRounding(f_.tiling, factor), amaxAt(ids_.*findAmax(factor), group.weight));
     };
-    const bool byAmax = infoOf(roundingOf(f_.tiling, scaledFactor)).isScaled;
+    const bool byAmax = findInfo(findRounding(f_.tiling, scaledFactor)).isScaled;
     if (byAmax) round(scaledFactor);
     std::vector<double>& scaled = scalesB ? b : a;
     const auto width = static_cast<size_t>(scalesB ? n : m);
@@ -378,7 +378,7 @@ class FamilyAtRank {
               .k = count},
              c_.threads);
     }
-    for (double& value : grad.data) value *= factorOf(f_);
+    for (double& value : grad.data) value *= readFactor(f_);
     putGradient(std::move(grad));
   }
 
@@ -386,7 +386,7 @@ class FamilyAtRank {
     const ActivationKind kind = f_.tiling.activation;
     const double* line = gateUp.data.data() + row * gateUp.rowLength();
     return ops::activationAt(kind, toFloat(f_.tiling.limit), line[i],
-                             line[ops::upColumnOf(kind, 0, f_.tiling.n) + i]);
+                             line[ops::findUpColumn(kind, 0, f_.tiling.n) + i]);
   }
 
   Values activation(const Values& gateUp) const {
@@ -410,7 +410,7 @@ class FamilyAtRank {
         const ops::ActivationPoint at = point(gateUp, row, i);
         const double d = actGrad.data[static_cast<size_t>(row * inter + i)];
         line[i] = weight * d * at.gateSlope();
-        if (infoOf(f_.tiling.activation).isGated()) line[inter + i] = weight * d * at.upSlope();
+        if (findInfo(f_.tiling.activation).isGated()) line[inter + i] = weight * d * at.upSlope();
         weightGrad.data[static_cast<size_t>(row)] += d * at.act();
       }
     }
@@ -489,7 +489,7 @@ class FamilyAtRank {
 
   Values scale() const {
     Values scaled = *read(ids_.a);
-    for (double& value : scaled.data) value *= factorOf(f_);
+    for (double& value : scaled.data) value *= readFactor(f_);
     weightRows(read(ids_.rowWeights), scaled);
     return scaled;
   }

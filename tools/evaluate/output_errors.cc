@@ -34,7 +34,7 @@ Expected<std::vector<ValueMap>> evaluateFor(const VerifiedProgram& program,
     if (!isOutput(*program, name))
       return Error{fmt::format("tensor '{}' is no output of program '{}'", name, program->name)};
   std::vector<ValueMap> given;
-  for (const TensorMap& tensors : inputs) given.push_back(viewsOf(tensors));
+  for (const TensorMap& tensors : inputs) given.push_back(viewTensors(tensors));
   EvaluateOptions complete = options;
   complete.tokens = tokensOfOutputs(*program, {}, outputs);
   return evaluate(program, entriesFor(*program, outputs.front()), std::move(given), complete);

@@ -23,8 +23,8 @@ Status checkGroups(const TaskProgram& program, std::span<const Values* const> id
 }
 
 // The places of each expert; without a placement, its own.
-Expected<std::vector<std::vector<size_t>>> placesOf(const TaskProgram& program,
-                                                    std::span<const Values* const> placements) {
+Expected<std::vector<std::vector<size_t>>> listPlaces(const TaskProgram& program,
+                                                      std::span<const Values* const> placements) {
   std::vector<std::vector<size_t>> places(static_cast<size_t>(program.experts - program.spare));
   for (size_t rank = 1; rank < placements.size(); ++rank)
     if (*placements[rank] != *placements[0])
@@ -58,7 +58,7 @@ Values everyExpert(const TaskProgram& program, int64_t tokens) {
 Expected<std::vector<RankRows>> routeRows(const TaskProgram& program, std::span<const Values* const> ids,
                                           std::span<const Values* const> placements) {
   const int64_t topK = program.topK;
-  const auto places = placesOf(program, placements);
+  const auto places = listPlaces(program, placements);
   if (!places) return places.error();
   if (Status same = checkGroups(program, ids); !same) return same.error();
   std::vector<std::vector<RoutedRow>> groups(static_cast<size_t>(program.experts));

@@ -23,7 +23,7 @@ Values toValues(const Tensor& tensor) {
   return values;
 }
 
-ValueMap viewsOf(const TensorMap& tensors) {
+ValueMap viewTensors(const TensorMap& tensors) {
   ValueMap map;
   for (const auto& [name, tensor] : tensors) map.emplace(name, Values{tensor.shape(), {}, &tensor});
   return map;

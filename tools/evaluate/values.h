@@ -41,7 +41,7 @@ using ValueMap = std::map<std::string, Values>;
 Values toValues(const Tensor& tensor);
 ValueMap toValues(const TensorMap& tensors);
 // The same without copies: the tensors must outlive the map, and what is copied from it.
-ValueMap viewsOf(const TensorMap& tensors);
+ValueMap viewTensors(const TensorMap& tensors);
 
 // Rounds every number to the type; integers stay the same.
 void roundTo(DType type, std::vector<double>& data);

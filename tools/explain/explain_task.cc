@@ -77,7 +77,7 @@ class TaskText {
     const int64_t slots = liveSlots(tables(), space());
     std::string of = fmt::format("slot {} of {}", task_.slot, slots);
     if (isRemote(space())) {
-      const Piece& piece = pieceOf(tables(), space(), task_.slot);
+      const Piece& piece = findPiece(tables(), space(), task_.slot);
       of += fmt::format(", a piece for rank {}: its slot {}, expert {} of that rank", piece.peer, piece.slot,
                         piece.expert);
     } else if (space() == SpaceKind::kRows) {
@@ -120,30 +120,30 @@ class TaskText {
   }
 
   void waits() {
-    const std::vector<EventAt> waits = waitsOf(steps_, rank_, task_);
+    const std::vector<EventAt> waits = listWaits(steps_, rank_, task_);
     if (waits.empty()) line("waits for", "nothing");
     for (const EventAt& at : waits) {
       const bool ofRows = program_.at(at.event).unit == EventUnit::kRows;
       line("waits for", "{} = {}, which adds up from {}", eventText(at),
-           plural(static_cast<int64_t>(thresholdOf(steps_, at)), ofRows ? "row" : "task"),
-           listed(producersOf(steps_, at), ofRows));
+           plural(static_cast<int64_t>(findThreshold(steps_, at)), ofRows ? "row" : "task"),
+           listed(listProducers(steps_, at), ofRows));
     }
   }
 
   void signals() {
-    const std::vector<EventAt> signals = signalsOf(steps_, rank_, task_);
+    const std::vector<EventAt> signals = listSignals(steps_, rank_, task_);
     if (signals.empty()) line("signals", "nothing");
     for (const EventAt& at : signals) {
       const bool ofRows = program_.at(at.event).unit == EventUnit::kRows;
       line("signals", "{} + {}, for which {} waits", eventText(at),
-           ofRows ? plural(pieceOf(tables(), space(), task_.slot).rows, "row") : "1 task",
+           ofRows ? plural(findPiece(tables(), space(), task_.slot).rows, "row") : "1 task",
            listed(waitersFor(steps_, at), false));
     }
   }
 
   void lane() {
     const Lane& lane = program_.at(steps_.plan.at(task_.family).lane);
-    const LanePlace place = placeOf(steps_.plan, task_);
+    const LanePlace place = findPlace(steps_.plan, task_);
     const auto lanes = std::ranges::count(program_.lanes, lane.entry, &Lane::entry);
     line("lane", "{}, number {} of {} by priority; {}, window {}, place {} of its seat", lane.name,
          lane.priority + 1, lanes, text::coreName(lane.core, lane.firstCore + place.core), place.window,
@@ -152,7 +152,7 @@ class TaskText {
 
   void work() {
     const SlotWork own = slot();
-    const TaskWork work = workOf(program_, task_.family, task_.tile, static_cast<int64_t>(own.rows));
+    const TaskWork work = countWork(program_, task_.family, task_.tile, static_cast<int64_t>(own.rows));
     line("work", "{:.3f} GFLOP, {} of operands", work.flops * 1e-9, bytesText(work.bytes));
     if (rates_ == nullptr) return line("predicted", "nothing: target '{}' has no rates", target_);
     const TaskCost cost = taskCost(program_, family_, own.rows, own.reuse, TaskRates(*rates_));

@@ -28,7 +28,7 @@ int64_t indexAt(const AllSteps& steps, int rank, FamilyId family, int64_t slot, 
                     steps.program().at(event).space);
 }
 
-int peerOf(const AllSteps& steps, int rank, FamilyId family, int64_t slot) {
+int findPeer(const AllSteps& steps, int rank, FamilyId family, int64_t slot) {
   return taskPeer(steps.at(rank), steps.plan.at(family).space, slot);
 }
 
@@ -43,39 +43,39 @@ Step AllSteps::at(int rank) const {
   return step;
 }
 
-std::vector<EventAt> waitsOf(const AllSteps& steps, int rank, const Task& task) {
+std::vector<EventAt> listWaits(const AllSteps& steps, int rank, const Task& task) {
   std::vector<EventAt> waits;
   for (const EventId event : steps.program().at(task.family).waits)
     waits.push_back({rank, event, indexAt(steps, rank, task.family, task.slot, event)});
   return waits;
 }
 
-std::vector<EventAt> signalsOf(const AllSteps& steps, int rank, const Task& task) {
+std::vector<EventAt> listSignals(const AllSteps& steps, int rank, const Task& task) {
   std::vector<EventAt> signals;
   for (const EventId event : steps.program().at(task.family).signals) {
     const bool isRemote = steps.program().at(event).remote;
-    signals.push_back({isRemote ? peerOf(steps, rank, task.family, task.slot) : rank, event,
+    signals.push_back({isRemote ? findPeer(steps, rank, task.family, task.slot) : rank, event,
                        indexAt(steps, rank, task.family, task.slot, event)});
   }
   return signals;
 }
 
-uint64_t thresholdOf(const AllSteps& steps, const EventAt& at) {
+uint64_t findThreshold(const AllSteps& steps, const EventAt& at) {
   return evaluateThreshold(steps.program().at(at.event), steps.tables[static_cast<size_t>(at.rank)],
                            at.index);
 }
 
-std::vector<SlotTasks> producersOf(const AllSteps& steps, const EventAt& at) {
+std::vector<SlotTasks> listProducers(const AllSteps& steps, const EventAt& at) {
   const EventArray& event = steps.program().at(at.event);
   std::vector<SlotTasks> found;
   for (int rank = 0; rank < static_cast<int>(steps.tables.size()); ++rank) {
     if (!event.remote && rank != at.rank) continue;
     forSlots(steps, rank, &Family::signals, at.event, [&](FamilyId id, int64_t slot) {
       if (indexAt(steps, rank, id, slot, at.event) != at.index) return;
-      if (event.remote && peerOf(steps, rank, id, slot) != at.rank) return;
+      if (event.remote && findPeer(steps, rank, id, slot) != at.rank) return;
       const bool ofRows = event.unit == EventUnit::kRows;
       const RoutingTables& tables = steps.tables[static_cast<size_t>(rank)];
-      found.push_back({rank, id, slot, ofRows ? pieceOf(tables, steps.plan.at(id).space, slot).rows : 1});
+      found.push_back({rank, id, slot, ofRows ? findPiece(tables, steps.plan.at(id).space, slot).rows : 1});
     });
   }
   return found;

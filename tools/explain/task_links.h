@@ -42,13 +42,13 @@ struct SlotTasks {
 };
 
 // What the task of `rank` waits for, and what it adds to.
-std::vector<EventAt> waitsOf(const AllSteps& steps, int rank, const Task& task);
-std::vector<EventAt> signalsOf(const AllSteps& steps, int rank, const Task& task);
+std::vector<EventAt> listWaits(const AllSteps& steps, int rank, const Task& task);
+std::vector<EventAt> listSignals(const AllSteps& steps, int rank, const Task& task);
 
-uint64_t thresholdOf(const AllSteps& steps, const EventAt& at);
+uint64_t findThreshold(const AllSteps& steps, const EventAt& at);
 
 // By rank, then in the order of the entry's families and slots.
-std::vector<SlotTasks> producersOf(const AllSteps& steps, const EventAt& at);
+std::vector<SlotTasks> listProducers(const AllSteps& steps, const EventAt& at);
 std::vector<SlotTasks> waitersFor(const AllSteps& steps, const EventAt& at);
 
 }  // namespace sluice::tools

@@ -72,12 +72,12 @@ class Subject {
   Job job_;
 };
 
-uint64_t hashOf(const std::vector<Rank>& ranks) {
+uint64_t hashContent(const std::vector<Rank>& ranks) {
   std::vector<uint64_t> hashes;
   for (const Rank& rank : ranks)
     for (const auto& [name, tensor] : rank.outputs)
-      hashes.push_back(sluice::hashOf(std::span(tensor.data(), static_cast<size_t>(tensor.bytes()))));
-  return sluice::hashOf(std::span<const uint64_t>(hashes));
+      hashes.push_back(sluice::hashContent(std::span(tensor.data(), static_cast<size_t>(tensor.bytes()))));
+  return sluice::hashContent(std::span<const uint64_t>(hashes));
 }
 
 struct Worst {
@@ -85,7 +85,7 @@ struct Worst {
   double error = 0;
 };
 
-Worst worstOf(const std::vector<Rank>& found, const std::vector<Rank>& expected) {
+Worst findWorst(const std::vector<Rank>& found, const std::vector<Rank>& expected) {
   Worst worst;
   for (const auto& [name, tensor] : expected.front().outputs) {
     std::vector<Values> values;
@@ -142,10 +142,10 @@ class ProgramChecks {
     if (!found) return found.error();
     const auto expected = subject_.run({});
     if (!expected) return expected.error();
-    const Worst worst = worstOf(*found, *expected);
+    const Worst worst = findWorst(*found, *expected);
     const std::string text = fmt::format("'{}' differs most, by {:.2e} of it", worst.name, worst.error);
     if (!(worst.error <= kTolerance)) return Error{fmt::format("{}, expected at most {}", text, kTolerance)};
-    hash_ = hashOf(*found);
+    hash_ = hashContent(*found);
     return text;
   }
 
@@ -153,7 +153,7 @@ class ProgramChecks {
     for (const int blocks : plan_.blocks) {
       const auto found = runOn(blocks);
       if (!found) return Error{fmt::format("{} blocks: {}", blocks, found.error().message)};
-      if (hashOf(*found) != hash_) return Error{fmt::format("{} blocks give other bits", blocks)};
+      if (hashContent(*found) != hash_) return Error{fmt::format("{} blocks give other bits", blocks)};
     }
     return fmt::format("{} blocks of a rank", fmt::join(plan_.blocks, ", "));
   }
@@ -164,7 +164,7 @@ class ProgramChecks {
     for (int run = 0; run < plan_.runs; ++run) {
       const auto found = subject_.run(*made);
       if (!found) return Error{fmt::format("run {}: {}", run + 1, found.error().message)};
-      if (hashOf(*found) != hash_) return Error{fmt::format("run {} gives other bits", run + 1)};
+      if (hashContent(*found) != hash_) return Error{fmt::format("run {} gives other bits", run + 1)};
     }
     return fmt::format("{} runs, hash {:016x}", plan_.runs, hash_);
   }
@@ -200,7 +200,8 @@ class ProgramChecks {
       double flops = 0;
       const TaskProgram& program = subject_.job().program.tables();
       for (const Rank& rank : *found)
-        flops += flopsOf(program, subject_.job().entries[e], rank.figures.stats[e].rows, rank.figures.tokens);
+        flops +=
+            countFlops(program, subject_.job().entries[e], rank.figures.stats[e].rows, rank.figures.tokens);
       text += fmt::format("{}{} {:.3f} ms, {:.2f} TFLOP/s", text.empty() ? "" : "; ",
                           program.at(subject_.job().entries[e]).name, best * 1e3, flops / best * 1e-12);
     }

@@ -93,7 +93,7 @@ Expected<int> check(Arguments& arguments, const MachineOf& machineOf) {
     arguments.plan.timeoutSeconds = arguments.ladder.timeoutSeconds = machine.probes.timeoutSeconds =
         *arguments.timeout;
   arguments.plan.lostSeconds = std::min(arguments.plan.lostSeconds, arguments.plan.timeoutSeconds);
-  const std::vector<NamedCheck> all = ladderOf(machine, arguments.ladder);
+  const std::vector<NamedCheck> all = makeLadder(machine, arguments.ladder);
   if (arguments.isList) {
     std::string text;
     for (const NamedCheck& each : all) text += fmt::format("{} {}\n", each.rung, each.name);

@@ -43,7 +43,7 @@ Expected<Finding> checkProbe(const CheckMachine& machine, const NamedProbe& prob
 
 }  // namespace
 
-std::vector<NamedCheck> ladderOf(const CheckMachine& machine, const LadderPlan& plan) {
+std::vector<NamedCheck> makeLadder(const CheckMachine& machine, const LadderPlan& plan) {
   std::vector<NamedCheck> checks = {{kRungOfMachine, "machine", [&machine] { return checkFacts(machine); }}};
   for (const bool ofLaunch : {true, false})
     for (const NamedProbe& probe : allProbes())

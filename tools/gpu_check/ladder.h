@@ -42,7 +42,7 @@ struct LadderPlan {
 };
 
 // In the order in which they make sense. The machine outlives them.
-std::vector<NamedCheck> ladderOf(const CheckMachine& machine, const LadderPlan& plan);
+std::vector<NamedCheck> makeLadder(const CheckMachine& machine, const LadderPlan& plan);
 
 // The cases of tests/gpu (case_checks.cc) and rates (rates.cc).
 std::vector<NamedCheck> caseChecks(const CheckMachine& machine, const LadderPlan& plan);

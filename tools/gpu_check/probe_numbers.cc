@@ -47,22 +47,22 @@ struct ProductCase {
 std::vector<float> multiply(ProbeRun& run, const ProductCase& product) {
   const int columns = product.form.columns;
   const bool bInRows = product.form.b == Major::kK;
-  const auto mapOf = [&](const std::vector<uint16_t>& values, int width, int boxRows) {
+  const auto makeMap = [&](const std::vector<uint16_t>& values, int width, int boxRows) {
     const auto* const data = reinterpret_cast<const std::byte*>(run.upload(values));
     const int64_t bytes = static_cast<int64_t>(values.size()) * 2;
-    return run.mapOf({.data = data,
-                      .columns = width,
-                      .rows = bytes / (2 * width),
-                      .rowPitch = 2 * width,
-                      .outerPitch = bytes,
-                      .boxColumns = 64,
-                      .boxRows = boxRows});
+    return run.makeMap({.data = data,
+                        .columns = width,
+                        .rows = bytes / (2 * width),
+                        .rowPitch = 2 * width,
+                        .outerPitch = bytes,
+                        .boxColumns = 64,
+                        .boxRows = boxRows});
   };
   const std::vector<float> unwritten(static_cast<size_t>(64 * columns), kUnwritten);
   float* const out = run.upload(unwritten);
   gpu::ProbeLaunch launch{.probe = Probe::kProduct, .form = product.form};
-  launch.arguments.maps[0] = mapOf(product.a, 64, 64);
-  launch.arguments.maps[1] = mapOf(product.b, bInRows ? 64 : columns, bInRows ? columns : 64);
+  launch.arguments.maps[0] = makeMap(product.a, 64, 64);
+  launch.arguments.maps[1] = makeMap(product.b, bInRows ? 64 : columns, bInRows ? columns : 64);
   if (!product.sum.empty()) launch.arguments.in = reinterpret_cast<const std::byte*>(run.upload(product.sum));
   launch.arguments.out = reinterpret_cast<std::byte*>(out);
   launch.arguments.number = product.k;
@@ -70,7 +70,7 @@ std::vector<float> multiply(ProbeRun& run, const ProductCase& product) {
   return run.download(out, unwritten.size());
 }
 
-std::vector<float> productOf(const ProductCase& product) {
+std::vector<float> makeGroupedProduct(const ProductCase& product) {
   std::vector<float> sums;
   for (int row = 0; row < 64; ++row)
     for (int column = 0; column < product.form.columns; ++column) {
@@ -162,7 +162,7 @@ Expected<std::string> probeProducts(ProbeRun& run, int columns) {
                                   smallNumbers(64 * 64, 1),
                                   smallNumbers(columns * 64, 3),
                                   {}};
-        const std::vector<float> found = multiply(run, product), expected = productOf(product);
+        const std::vector<float> found = multiply(run, product), expected = makeGroupedProduct(product);
         if (!run.status()) return run.status().error();
         const auto [wrong, right] = std::ranges::mismatch(found, expected);
         if (wrong == found.end()) continue;
@@ -201,14 +201,14 @@ Expected<std::string> probeSubnormalAdditions(ProbeRun& run) {
     const std::vector<float> values(8 * 32, old);
     float* const matrix = run.upload(values);
     gpu::ProbeLaunch launch{.probe = Probe::kStoreBox};
-    launch.arguments.maps[0] = run.mapOf({.data = reinterpret_cast<const std::byte*>(matrix),
-                                          .elementBytes = 4,
-                                          .columns = 32,
-                                          .rows = 8,
-                                          .rowPitch = 128,
-                                          .outerPitch = 1024,
-                                          .boxColumns = 32,
-                                          .boxRows = 8});
+    launch.arguments.maps[0] = run.makeMap({.data = reinterpret_cast<const std::byte*>(matrix),
+                                            .elementBytes = 4,
+                                            .columns = 32,
+                                            .rows = 8,
+                                            .rowPitch = 128,
+                                            .outerPitch = 1024,
+                                            .boxColumns = 32,
+                                            .boxRows = 8});
     launch.arguments.in = reinterpret_cast<const std::byte*>(run.upload(std::vector<float>(8 * 32, more)));
     launch.arguments.number = 1;
     run.launch(launch);

@@ -27,9 +27,9 @@ void ProbeRun::copyOut(void* to, const std::byte* from, size_t bytes) {
   if (status_) status_ = backend_.copyOut(to, from, bytes);
 }
 
-gpu::TensorMap ProbeRun::mapOf(const gpu::MappedMatrix& matrix) {
+gpu::TensorMap ProbeRun::makeMap(const gpu::MappedMatrix& matrix) {
   gpu::TensorMap map{};
-  if (status_) status_ = backend_.mapOf(matrix, map);
+  if (status_) status_ = backend_.makeMap(matrix, map);
   return map;
 }
 

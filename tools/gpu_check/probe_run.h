@@ -52,7 +52,7 @@ class ProbeRun {
     copyOut(values.data(), reinterpret_cast<const std::byte*>(data), count * sizeof(T));
     return values;
   }
-  gpu::TensorMap mapOf(const gpu::MappedMatrix& matrix);
+  gpu::TensorMap makeMap(const gpu::MappedMatrix& matrix);
 
   void launch(const gpu::ProbeLaunch& launch);
 

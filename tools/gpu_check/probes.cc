@@ -35,16 +35,16 @@ struct Matrix {
   static size_t at(int outer, int row, int column) {
     return static_cast<size_t>(outer * kOuterPitch + row * kPitch + column);
   }
-  static gpu::TensorMap mapOf(ProbeRun& run, const T* data, int boxRows = kBoxRows) {
-    return run.mapOf({.data = reinterpret_cast<const std::byte*>(data),
-                      .elementBytes = int{sizeof(T)},
-                      .columns = kColumns,
-                      .rows = kRows,
-                      .outers = kOuters,
-                      .rowPitch = kPitch * int64_t{sizeof(T)},
-                      .outerPitch = kOuterPitch * int64_t{sizeof(T)},
-                      .boxColumns = kBoxColumns,
-                      .boxRows = boxRows});
+  static gpu::TensorMap makeMap(ProbeRun& run, const T* data, int boxRows = kBoxRows) {
+    return run.makeMap({.data = reinterpret_cast<const std::byte*>(data),
+                        .elementBytes = int{sizeof(T)},
+                        .columns = kColumns,
+                        .rows = kRows,
+                        .outers = kOuters,
+                        .rowPitch = kPitch * int64_t{sizeof(T)},
+                        .outerPitch = kOuterPitch * int64_t{sizeof(T)},
+                        .boxColumns = kBoxColumns,
+                        .boxRows = boxRows});
   }
 };
 
@@ -56,7 +56,7 @@ std::vector<T> numbers(size_t count, int first) {
   return values;
 }
 
-std::string placeOf(Position at, int row, int column) {
+std::string describePosition(Position at, int row, int column) {
   return fmt::format("box at column {}, row {}, matrix {}: its row {}, column {}", at.column, at.row,
                      at.outer, row, column);
 }
@@ -74,8 +74,8 @@ Status checkBox(const ProbeRun& run, const std::vector<T>& values, const std::ve
       }
       const T value = found[static_cast<size_t>(row * M::kBoxColumns + column)];
       if (value != expected)
-        return Error{
-            fmt::format("{}: found {:#x}, expected {:#x}", placeOf(at, row, column), value, expected)};
+        return Error{fmt::format("{}: found {:#x}, expected {:#x}", describePosition(at, row, column), value,
+                                 expected)};
     }
   return {};
 }
@@ -86,7 +86,7 @@ Status copyBoxes(ProbeRun& run, std::span<const Position> positions) {
   using M = Matrix<T>;
   const std::vector<T> values = numbers<T>(M::kOuters * M::kOuterPitch, 1);
   const std::vector<T> unwritten(kBoxRows * M::kBoxColumns, T{0x5a5a});
-  const gpu::TensorMap map = M::mapOf(run, run.upload(values));
+  const gpu::TensorMap map = M::makeMap(run, run.upload(values));
   for (const Position at : positions) {
     T* const out = run.upload(unwritten);
     gpu::ProbeLaunch launch{.probe = Probe::kCopyBox};
@@ -113,7 +113,7 @@ Status gatherRows(ProbeRun& run, Position at, Probe probe) {
   T* const out = run.upload(std::vector<T>(kBoxRows * M::kBoxColumns, T{0x5a5a}));
   const T* const data = run.upload(values);
   gpu::ProbeLaunch launch{.probe = probe};
-  launch.arguments.maps[0] = M::mapOf(run, data, 1);
+  launch.arguments.maps[0] = M::makeMap(run, data, 1);
   launch.arguments.in =
       reinterpret_cast<const std::byte*>(run.upload(probe == Probe::kRowBoxes ? order : inside));
   launch.arguments.data = reinterpret_cast<const std::byte*>(data + M::at(at.outer, 0, at.column));
@@ -130,8 +130,8 @@ Status gatherRows(ProbeRun& run, Position at, Probe probe) {
                              : T{0};
       const T value = found[static_cast<size_t>(row * M::kBoxColumns + column)];
       if (value != expected)
-        return Error{
-            fmt::format("{}: found {:#x}, expected {:#x}", placeOf(at, row, column), value, expected)};
+        return Error{fmt::format("{}: found {:#x}, expected {:#x}", describePosition(at, row, column), value,
+                                 expected)};
     }
   return run.status();
 }
@@ -145,7 +145,7 @@ Status storeBoxes(ProbeRun& run, std::span<const Position> positions, bool adds)
   for (const Position at : positions) {
     T* const matrix = run.upload(before);
     gpu::ProbeLaunch launch{.probe = Probe::kStoreBox};
-    launch.arguments.maps[0] = M::mapOf(run, matrix);
+    launch.arguments.maps[0] = M::makeMap(run, matrix);
     launch.arguments.in = reinterpret_cast<const std::byte*>(run.upload(box));
     launch.arguments.column = at.column, launch.arguments.row = at.row, launch.arguments.outer = at.outer;
     launch.arguments.number = adds ? 1 : 0;
@@ -174,7 +174,7 @@ constexpr Position kEdges[] = {{0, 0, 0, 5},  {64, 1, 0, 3}, {64, 4, 1, 1}, {0, 
 constexpr Position kAnyColumn[] = {{1, 0, 0, 5},  {3, 1, 0, 4},  {8, 0, 1, 5},
                                    {31, 0, 1, 4}, {35, 2, 0, 3}, {69, 0, 0, 5}};
 
-Expected<std::string> textOf(const Status& status, const char* text) {
+Expected<std::string> textIfOk(const Status& status, const char* text) {
   if (!status) return status.error();
   return std::string(text);
 }
@@ -182,30 +182,30 @@ Expected<std::string> textOf(const Status& status, const char* text) {
 Expected<std::string> probeEdges(ProbeRun& run) {
   Status ok = copyBoxes<uint16_t>(run, kEdges);
   if (ok) ok = copyBoxes<uint32_t>(run, kEdges);
-  return textOf(ok, "0 outside of the matrix, bf16 and fp32");
+  return textIfOk(ok, "0 outside of the matrix, bf16 and fp32");
 }
 
 Expected<std::string> probeRowBoxes(ProbeRun& run) {
   Status ok = gatherRows<uint16_t>(run, {0, 0, 1, 0}, Probe::kRowBoxes);
   if (ok) ok = gatherRows<uint16_t>(run, {32, 0, 0, 0}, Probe::kRowBoxes);
   if (ok) ok = gatherRows<uint32_t>(run, {0, 0, 1, 0}, Probe::kRowBoxes);
-  return textOf(ok, "swizzled by where they lie, 0 outside of the matrix, bf16 and fp32");
+  return textIfOk(ok, "swizzled by where they lie, 0 outside of the matrix, bf16 and fp32");
 }
 
 Expected<std::string> probeRowParts(ProbeRun& run) {
   Status ok = gatherRows<uint16_t>(run, {0, 0, 1, 0}, Probe::kRowParts);
   if (ok) ok = gatherRows<uint32_t>(run, {0, 0, 0, 0}, Probe::kRowParts);
-  return textOf(ok, "where they are stored, zeros where there is no row");
+  return textIfOk(ok, "where they are stored, zeros where there is no row");
 }
 
 Expected<std::string> probeStores(ProbeRun& run) {
   Status ok = storeBoxes<uint16_t>(run, kEdges, false);
   if (ok) ok = storeBoxes<float>(run, kEdges, false);
-  return textOf(ok, "nothing outside of the matrix is written, bf16 and fp32");
+  return textIfOk(ok, "nothing outside of the matrix is written, bf16 and fp32");
 }
 
 Expected<std::string> probeAdditions(ProbeRun& run) {
-  return textOf(storeBoxes<float>(run, kEdges, true), "each element once, none outside of the matrix");
+  return textIfOk(storeBoxes<float>(run, kEdges, true), "each element once, none outside of the matrix");
 }
 
 Expected<std::string> probeAnyColumn(ProbeRun& run) {
@@ -213,7 +213,7 @@ Expected<std::string> probeAnyColumn(ProbeRun& run) {
   if (ok) ok = copyBoxes<uint32_t>(run, kAnyColumn);
   if (ok) ok = storeBoxes<uint16_t>(run, kAnyColumn, false);
   if (ok) ok = storeBoxes<float>(run, kAnyColumn, true);
-  return textOf(ok, "loads, stores and additions");
+  return textIfOk(ok, "loads, stores and additions");
 }
 
 Expected<std::string> probeSignals(ProbeRun& run) {
@@ -222,14 +222,14 @@ Expected<std::string> probeSignals(ProbeRun& run) {
   uint32_t* const out = run.upload(std::vector<uint32_t>(kThreads * gpu::kSignalWays, 1));
   gpu::ProbeLaunch launch{.probe = Probe::kSignal};
   launch.arguments.maps[0] =
-      run.mapOf({.data = reinterpret_cast<const std::byte*>(areas + gpu::kMappedWay * gpu::kSignalWords),
-                 .elementBytes = 4,
-                 .columns = 32,
-                 .rows = kBoxRows,
-                 .rowPitch = 128,
-                 .outerPitch = kBoxRows * 128,
-                 .boxColumns = 32,
-                 .boxRows = kBoxRows});
+      run.makeMap({.data = reinterpret_cast<const std::byte*>(areas + gpu::kMappedWay * gpu::kSignalWords),
+                   .elementBytes = 4,
+                   .columns = 32,
+                   .rows = kBoxRows,
+                   .rowPitch = 128,
+                   .outerPitch = kBoxRows * 128,
+                   .boxColumns = 32,
+                   .boxRows = kBoxRows});
   launch.arguments.in = reinterpret_cast<const std::byte*>(areas);
   launch.arguments.out = reinterpret_cast<std::byte*>(out);
   uint64_t* const counters = run.upload(std::vector<uint64_t>(16));
@@ -252,7 +252,7 @@ Expected<std::string> probeSignals(ProbeRun& run) {
 }
 
 // Launches a probe that writes so many words, which begin as 9.
-std::vector<uint32_t> wordsOf(ProbeRun& run, Probe probe, size_t count) {
+std::vector<uint32_t> readProbeWords(ProbeRun& run, Probe probe, size_t count) {
   uint32_t* const out = run.upload(std::vector<uint32_t>(count, 9));
   gpu::ProbeLaunch launch{.probe = probe};
   launch.arguments.out = reinterpret_cast<std::byte*>(out);
@@ -261,14 +261,14 @@ std::vector<uint32_t> wordsOf(ProbeRun& run, Probe probe, size_t count) {
 }
 
 Expected<std::string> probeParity(ProbeRun& run) {
-  const std::vector<uint32_t> found = wordsOf(run, Probe::kParity, 4), expected{1, 0, 0, 1};
+  const std::vector<uint32_t> found = readProbeWords(run, Probe::kParity, 4), expected{1, 0, 0, 1};
   if (found != expected)
     return Error{fmt::format("found {}, expected {}", fmt::join(found, ", "), fmt::join(expected, ", "))};
   return std::string("0 and 1 in turn, from one of parity 1 that has ended on");
 }
 
 Expected<std::string> probeLanes(ProbeRun& run) {
-  const std::vector<uint32_t> found = wordsOf(run, Probe::kLanes, 384);
+  const std::vector<uint32_t> found = readProbeWords(run, Probe::kLanes, 384);
   for (uint32_t thread = 0; thread < found.size(); ++thread) {
     const uint32_t expected = thread / 32 * 32 + 31 - thread % 32;
     if (found[thread] != expected)
@@ -310,7 +310,8 @@ Expected<std::string> probeUploadedMaps(ProbeRun& run, size_t offset) {
   constexpr int kLaunches = 8;
   const std::vector<uint16_t> values[] = {numbers<uint16_t>(M::kOuters * M::kOuterPitch, 1),
                                           numbers<uint16_t>(M::kOuters * M::kOuterPitch, 3000)};
-  const gpu::TensorMap maps[] = {M::mapOf(run, run.upload(values[0])), M::mapOf(run, run.upload(values[1]))};
+  const gpu::TensorMap maps[] = {M::makeMap(run, run.upload(values[0])),
+                                 M::makeMap(run, run.upload(values[1]))};
   int stale = 0;
   for (const bool fenced : {true, false}) {
     if (!fenced && run.machine().isModel) return std::string("right with a fence");
@@ -339,7 +340,7 @@ Expected<std::string> probeUploadedMapsAt(ProbeRun& run) {
 }
 
 template <int Columns>
-Expected<std::string> probeProductsOf(ProbeRun& run) {
+Expected<std::string> probeProductsWith(ProbeRun& run) {
   return probeProducts(run, Columns);
 }
 
@@ -371,10 +372,10 @@ constexpr NamedProbe kProbes[] = {
     {"rows by threads", probeRowParts},
     {"stores of boxes", probeStores},
     {"additions of boxes", probeAdditions},
-    {"products of 64 columns", probeProductsOf<64>},
-    {"products of 128 columns", probeProductsOf<128>},
-    {"products of 192 columns", probeProductsOf<192>},
-    {"products of 256 columns", probeProductsOf<256>},
+    {"products of 64 columns", probeProductsWith<64>},
+    {"products of 128 columns", probeProductsWith<128>},
+    {"products of 192 columns", probeProductsWith<192>},
+    {"products of 256 columns", probeProductsWith<256>},
     {"signals across blocks", probeSignals},
     {"rounding to bf16", probeRounding},
     {"exponential", probeExponential},

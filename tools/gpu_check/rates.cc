@@ -104,7 +104,7 @@ class RateRun {
     if (!status_) return 0;
     tables_.matrices.push_back(gpu::makeMatrix(matrix, [this](const gpu::MappedMatrix& described) {
       gpu::TensorMap map{};
-      keep(backend().mapOf(described, map));
+      keep(backend().makeMap(described, map));
       return map;
     }));
     return static_cast<uint16_t>(tables_.matrices.size() - 1);
@@ -208,7 +208,8 @@ std::function<gpu::Product(int core, int sum)> productsOf(RateRun& run, const Ra
   };
 }
 
-std::function<gpu::WeightGrad(int core, int sum)> weightGradsOf(RateRun& run, const Rate& rate, int longSum) {
+std::function<gpu::WeightGrad(int core, int sum)> makeWeightGrads(RateRun& run, const Rate& rate,
+                                                                  int longSum) {
   const int columns = run.backend().tileColumns();
   const int64_t rows = int64_t{kTileRows} * run.slots(), width = int64_t{columns} * run.tiles();
   const bool isFloat = *rate.grad == GradForm::kFp32 || *rate.grad == GradForm::kFp32Added;
@@ -234,10 +235,10 @@ struct Measured {
 
 template <class WorkOf>
 Expected<Measured> measureSums(RateRun& run, gpu::TaskKind kind, const RateSizes& sizes,
-                               const WorkOf& workOf) {
+                               const WorkOf& countWork) {
   const auto measure = [&](int sum, int tasks) {
     run.clear();
-    for (int core = 0; core < run.cores(); ++core) run.put(workOf(core, sum));
+    for (int core = 0; core < run.cores(); ++core) run.put(countWork(core, sum));
     return run.measure(kind, tasks);
   };
   const auto brief = measure(sizes.shortSum, sizes.tasks);
@@ -257,7 +258,7 @@ struct Clocked {
   RateSizes sizes;
   double clock;  // Hz
 };
-Expected<Clocked> clockedOf(const CheckMachine& machine) {
+Expected<Clocked> makeClocked(const CheckMachine& machine) {
   const auto facts = machine.facts();
   if (!facts) return facts.error();
   auto rank = OneRank::make(machine, 0);
@@ -266,11 +267,11 @@ Expected<Clocked> clockedOf(const CheckMachine& machine) {
 }
 
 Expected<Finding> measureRate(const CheckMachine& machine, const LadderPlan& plan, const Rate& rate) {
-  const auto on = clockedOf(machine);
+  const auto on = makeClocked(machine);
   if (!on) return on.error();
   RateRun run(on->rank, plan.timeoutSeconds);
   const auto found = rate.grad ? measureSums(run, gpu::TaskKind::kWeightGrad, on->sizes,
-                                             weightGradsOf(run, rate, on->sizes.longSum))
+                                             makeWeightGrads(run, rate, on->sizes.longSum))
                                : measureSums(run, gpu::TaskKind::kProduct, on->sizes,
                                              productsOf(run, rate, on->sizes.longSum));
   if (!found) return found.error();
@@ -285,7 +286,7 @@ Expected<Finding> measureRate(const CheckMachine& machine, const LadderPlan& pla
 
 // Tasks without work: on each core by themselves, or on two cores of which each waits for the other.
 Expected<Finding> measureTurns(const CheckMachine& machine, const LadderPlan& plan, bool areChained) {
-  const auto on = clockedOf(machine);
+  const auto on = makeClocked(machine);
   if (!on) return on.error();
   RateRun run(on->rank, plan.timeoutSeconds);
   const int cores = areChained ? 2 : run.cores();
@@ -311,7 +312,7 @@ Expected<Finding> measureTurns(const CheckMachine& machine, const LadderPlan& pl
 
 // Gathers rows, or fences stores, as kernels do it or as they did it before.
 Expected<Finding> timeSteps(const CheckMachine& machine, gpu::Probe probe, bool isBefore) {
-  const auto on = clockedOf(machine);
+  const auto on = makeClocked(machine);
   if (!on) return on.error();
   constexpr int kRows = 4096, kColumns = 64;
   ProbeRun run(on->rank.backend(), machine.probes);
@@ -322,13 +323,13 @@ Expected<Finding> timeSteps(const CheckMachine& machine, gpu::Probe probe, bool 
       reinterpret_cast<const std::byte*>(run.upload(std::vector<uint16_t>(kRows * kColumns)));
   uint64_t* const out = run.upload(std::vector<uint64_t>(1));
   gpu::ProbeLaunch launch{.probe = probe};
-  launch.arguments.maps[0] = run.mapOf({.data = rows,
-                                        .columns = kColumns,
-                                        .rows = kRows,
-                                        .rowPitch = 2 * kColumns,
-                                        .outerPitch = 2 * kColumns * kRows,
-                                        .boxColumns = kColumns,
-                                        .boxRows = 1});
+  launch.arguments.maps[0] = run.makeMap({.data = rows,
+                                          .columns = kColumns,
+                                          .rows = kRows,
+                                          .rowPitch = 2 * kColumns,
+                                          .outerPitch = 2 * kColumns * kRows,
+                                          .boxColumns = kColumns,
+                                          .boxRows = 1});
   launch.arguments.in = reinterpret_cast<const std::byte*>(run.upload(index));
   launch.arguments.data = rows;
   launch.arguments.pitch = 2 * kColumns;

@@ -39,7 +39,7 @@ Expected<std::string> makeJobName() {
 }
 
 // The environment of this process with some variables replaced.
-std::vector<std::string> environmentOf(const Launch& launch, const std::string& job, int rank) {
+std::vector<std::string> makeEnvironment(const Launch& launch, const std::string& job, int rank) {
   const std::vector<std::string> own = {
       "SLUICE_JOB=" + job, fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", launch.ranks),
       fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", launch.ranks)};
@@ -163,7 +163,7 @@ Status Launcher::start(int rank, const std::string& job) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return systemError("cannot make a pipe");
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   std::vector<std::string> arguments = launch_.arguments;
-  std::vector<std::string> environment = environmentOf(launch_, job, rank);
+  std::vector<std::string> environment = makeEnvironment(launch_, job, rank);
   const std::vector<char*> argv = pointersTo(arguments), variables = pointersTo(environment);
   const Expected<pid_t> pid = startChild(
       [&] { return becomeRank(launch_.program.c_str(), argv.data(), variables.data(), ends[1], oldMask_); });

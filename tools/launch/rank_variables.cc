@@ -35,7 +35,7 @@ Expected<int> readNumber(const char* name, const char* text, int least, int most
 bool isSet(const char* value) { return value && *value; }
 
 // The address without port and scope; empty if it is neither IPv4 nor IPv6.
-std::string bytesOf(const sockaddr* address) {
+std::string addressBytes(const sockaddr* address) {
   if (!address) return {};
   if (address->sa_family == AF_INET) {
     const auto& in = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
@@ -54,7 +54,7 @@ bool isLocalAddress(const std::string& bytes) {
   if (::getifaddrs(&list) != 0) return false;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
   for (const ifaddrs* each = list; each; each = each->ifa_next)
-    if (bytesOf(each->ifa_addr) == bytes) return true;
+    if (addressBytes(each->ifa_addr) == bytes) return true;
   return false;
 }
 
@@ -76,7 +76,7 @@ Status checkOneMachine(const Variables& variables) {
 std::string shortened(const std::string& name) {
   constexpr size_t kLongestName = 64, kDigits = 16;
   if (name.size() <= kLongestName) return name;
-  return fmt::format("{}#{:016x}", name.substr(0, kLongestName - kDigits - 1), hashOf(name));
+  return fmt::format("{}#{:016x}", name.substr(0, kLongestName - kDigits - 1), hashContent(name));
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ bool isThisMachine(const std::string& host) {
   if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
   for (const addrinfo* each = list; each; each = each->ai_next)
-    if (isLocalAddress(bytesOf(each->ai_addr))) return true;
+    if (isLocalAddress(addressBytes(each->ai_addr))) return true;
   return false;
 }
 

@@ -30,15 +30,15 @@ constexpr std::pair<std::string_view, Stream> kStreamOfName[] = {
     {"down_weight", Stream::kDown},
 };
 
-Random streamOf(const InputsSpec& spec, Stream stream, int owner) {
+Random randomStream(const InputsSpec& spec, Stream stream, int owner) {
   return {spec.seed, static_cast<uint64_t>(stream) << 32 | static_cast<uint32_t>(owner)};
 }
 
 // The stream of the tensor `name`. Names without a fixed stream use their hash (FNV-1a); its highest bit
 // keeps these apart from the fixed ones.
-Random streamOf(const InputsSpec& spec, std::string_view name, int owner) {
+Random randomStream(const InputsSpec& spec, std::string_view name, int owner) {
   for (const auto& [known, stream] : kStreamOfName)
-    if (name == known) return streamOf(spec, stream, owner);
+    if (name == known) return randomStream(spec, stream, owner);
   uint64_t hash = 1469598103934665603u;
   for (const char letter : name) hash = (hash ^ static_cast<uint8_t>(letter)) * 1099511628211u;
   return {spec.seed, (hash | uint64_t{1} << 63) + static_cast<uint32_t>(owner)};
@@ -72,7 +72,7 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
     for (int64_t i = part; i < tensor.elements(); i += tp, random.skip(tp - 1)) fill(i);
     return;
   }
-  const Stretches stretches = stretchesOf(sharding, tensor.shape());
+  const Stretches stretches = findStretches(sharding, tensor.shape());
   for (int64_t block = 0; block < stretches.blocks; ++block) {
     random.skip(part * stretches.length);
     for (int64_t i = 0; i < stretches.length; ++i) fill(block * stretches.length + i);
@@ -98,7 +98,7 @@ std::vector<double> expertLogWeights(const TaskProgram& program, const InputsSpe
     std::fill(weights.begin() + used, weights.end(), -HUGE_VAL);
   }
   if (routing.kind != RoutingKind::kZipf) return weights;
-  Random random = streamOf(spec, Stream::kPopularity, 0);
+  Random random = randomStream(spec, Stream::kPopularity, 0);
   for (size_t i = 0; i < weights.size(); ++i)
     weights[i] = -routing.exponent * std::log(static_cast<double>(i + 1));
   for (size_t i = weights.size(); i > 1; --i)
@@ -151,7 +151,8 @@ class ExpertDraw {
 
 // The expert that every token has, of those that have one.
 int32_t hotExpert(const TaskProgram& program, const InputsSpec& spec) {
-  return static_cast<int32_t>(streamOf(spec, Stream::kPopularity, 0).below(program.experts - program.spare));
+  return static_cast<int32_t>(
+      randomStream(spec, Stream::kPopularity, 0).below(program.experts - program.spare));
 }
 
 // The experts of the first rank, or group, where ids name experts.
@@ -231,7 +232,7 @@ void fillWeights(const TaskProgram& program, Tensor& tensor, Random random) {
 // is none.
 const Family* productWith(const TaskProgram& program, BufferId id, OperandName as = &Operands::b) {
   for (const Family& family : program.families)
-    if (infoOf(family.op).multiplies() && findBuffer(family, as) == id) return &family;
+    if (findInfo(family.op).multiplies() && findBuffer(family, as) == id) return &family;
   return nullptr;
 }
 
@@ -282,9 +283,9 @@ void fillAmax(const Tensor& weight, Tensor& tensor) {
 // Whether it is the amax by which the rows of a product are rounded.
 bool isAmaxOfRows(const TaskProgram& program, BufferId id) {
   return std::any_of(program.families.begin(), program.families.end(), [&](const Family& family) {
-    const OpInfo& op = infoOf(family.op);
+    const OpInfo& op = findInfo(family.op);
     for (size_t i = 0; i < family.reads.size(); ++i)
-      if (const OperandName rounded = op.reads[i].amaxOf;
+      if (const OperandName rounded = op.reads[i].findAmax;
           rounded != nullptr && family.reads[i] == id && !op.find(rounded)->isWeight)
         return true;
     return false;
@@ -297,10 +298,11 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
   const bool ofTokens = !buffer.shape.empty() && buffer.shape[0].extent == Extent::kTokens;
   const int owner = ofTokens ? mesh.sourceOf(rank) : mesh.groupOf(rank);
   if (buffer.type == DType::kI32 && !ofTokens) return fillPlacement(program, spec, tensor);
-  if (buffer.type == DType::kI32) return fillIds(program, spec, tensor, streamOf(spec, buffer.name, owner));
+  if (buffer.type == DType::kI32)
+    return fillIds(program, spec, tensor, randomStream(spec, buffer.name, owner));
   const std::vector<Dim> ofPairs = {{Extent::kTokens, 0}, {Extent::kFixed, program.topK}};
   if (buffer.type == DType::kF32 && buffer.shape == ofPairs)
-    return fillWeights(program, tensor, streamOf(spec, buffer.name, owner));
+    return fillWeights(program, tensor, randomStream(spec, buffer.name, owner));
   if (isAmaxOfRows(program, id)) {
     constexpr float kOfRows = 8;  // few normal numbers are larger
     std::fill_n(tensor.as<float>(), tensor.elements(), kOfRows);
@@ -312,7 +314,7 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
                *shifted = productWith(program, id, &Operands::zeroB),
                *multiplied = productWith(program, id, &Operands::factorB);
   if (scaled && buffer.type == DType::kF8_E4M3)
-    return fillScales(tensor, kSizeOfE4m3, streamOf(spec, buffer.name, owner));
+    return fillScales(tensor, kSizeOfE4m3, randomStream(spec, buffer.name, owner));
   const Family* product = scaled       ? scaled
                           : shifted    ? shifted
                           : multiplied ? multiplied
@@ -331,10 +333,11 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
     const DType codes = program.at(findBuffer(*product, &Operands::b)).type;
     const double ofHalves = buffer.type == DType::kF8_E8M0 ? kSizeOfHalves : 4.6;
     scale *= codes == DType::kU8 ? 1 / ofHalves : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;
-    return fillScales(tensor, scaled ? scale : -7.5 * scale, streamOf(spec, buffer.name, dense ? 0 : owner));
+    return fillScales(tensor, scaled ? scale : -7.5 * scale,
+                      randomStream(spec, buffer.name, dense ? 0 : owner));
   }
   if (isCodes(buffer.type)) scale = 127.0 / 4;
-  fillNormal(tensor, scale, streamOf(spec, buffer.name, dense ? 0 : owner), buffer.sharding, mesh.tp,
+  fillNormal(tensor, scale, randomStream(spec, buffer.name, dense ? 0 : owner), buffer.sharding, mesh.tp,
              mesh.shardOf(rank));
 }
 
@@ -422,7 +425,7 @@ Expected<std::vector<int64_t>> tokensOfRanks(const TaskProgram& program, const I
   if (!tokens.ragged) return counts;
   for (size_t r = 0; r < ranks; ++r) {
     const int64_t least = tokens.most / 4;
-    Random random = streamOf(spec, Stream::kTokens, program.mesh.sourceOf(static_cast<int32_t>(r)));
+    Random random = randomStream(spec, Stream::kTokens, program.mesh.sourceOf(static_cast<int32_t>(r)));
     counts[r] = least + random.below(tokens.most - least + 1);
   }
   return counts;
@@ -437,13 +440,13 @@ int64_t rowsWithoutIds(const TaskProgram& program, int rank, const std::vector<i
   int64_t rows = 0;
   for (int source = 0; source < program.mesh.peers(); ++source)
     if (program.mesh.sends(source, rank))
-      rows += tokens[static_cast<size_t>(source)] * program.expertsOf(rank);
+      rows += tokens[static_cast<size_t>(source)] * program.countExperts(rank);
   return rows;
 }
 
 Expected<int64_t> tokensOfRows(const TaskProgram& program, int rank, int64_t rows) {
   const Mesh& mesh = program.mesh;
-  const int64_t experts = program.expertsOf(rank), sources = mesh.sources();
+  const int64_t experts = program.countExperts(rank), sources = mesh.sources();
   if (experts == 0 ? rows != 0 : rows % experts != 0)
     return Error{
         fmt::format("found {} rows, expected a multiple of {}, the experts of the rank", rows, experts)};

@@ -10,7 +10,7 @@ size_t cutDimension(Sharding sharding, size_t rank) {
   return rank - fromEnd;
 }
 
-Stretches stretchesOf(Sharding sharding, std::span<const int64_t> partShape) {
+Stretches findStretches(Sharding sharding, std::span<const int64_t> partShape) {
   assert(sharding != Sharding::kPartial);
   Stretches stretches{1, 1};
   if (sharding == Sharding::kWhole) {

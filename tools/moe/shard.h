@@ -21,7 +21,7 @@ struct Stretches {
   int64_t blocks = 1;
   int64_t length = 0;
 };
-Stretches stretchesOf(Sharding sharding, std::span<const int64_t> partShape);
+Stretches findStretches(Sharding sharding, std::span<const int64_t> partShape);
 
 // The dimension that is cut, of a tensor with `rank` dimensions; the others stay as they are.
 size_t cutDimension(Sharding sharding, size_t rank);

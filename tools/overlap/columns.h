@@ -16,7 +16,7 @@ struct Column {
   int width;  // in text, where cells are right-aligned
 };
 
-inline std::vector<std::string> headsOf(std::span<const Column> columns) {
+inline std::vector<std::string> listHeads(std::span<const Column> columns) {
   std::vector<std::string> heads;
   for (const Column& column : columns) heads.emplace_back(column.head);
   return heads;

@@ -32,27 +32,27 @@ struct OverlapProbe::Sample {
   CommStats stats;
 };
 
-OverlapFigures figuresOf(const EntryOverlap& overlap, int cpuUnits) {
-  const auto middleOf = [&](const auto& value) {
+OverlapFigures computeFigures(const EntryOverlap& overlap, int cpuUnits) {
+  const auto takeMedian = [&](const auto& value) {
     std::vector<double> values;
     for (const EntrySample& sample : overlap.samples) values.push_back(static_cast<double>(value(sample)));
-    return medianOf(std::move(values));
+    return computeMedian(std::move(values));
   };
-  const auto secondsOf = [&](WorkKind work) {
+  const auto medianSeconds = [&](WorkKind work) {
     const auto i = static_cast<size_t>(work);
-    return middleOf([&](const EntrySample& s) { return cpuUnits > 0 ? s.cpu[i] / cpuUnits : s.wall[i]; });
+    return takeMedian([&](const EntrySample& s) { return cpuUnits > 0 ? s.cpu[i] / cpuUnits : s.wall[i]; });
   };
   OverlapFigures f;
-  f.all = secondsOf(WorkKind::kAll);
-  f.communication = secondsOf(WorkKind::kCommunication);
-  f.compute = secondsOf(WorkKind::kCompute);
+  f.all = medianSeconds(WorkKind::kAll);
+  f.communication = medianSeconds(WorkKind::kCommunication);
+  f.compute = medianSeconds(WorkKind::kCompute);
   f.efficiency = f.all > 0 ? std::max(f.communication, f.compute) / f.all : 0;
-  f.cpu = middleOf([](const EntrySample& s) { return s.cpu[0]; });
-  f.switches = middleOf([](const EntrySample& s) { return s.switches[0]; });
-  f.puts = middleOf([](const EntrySample& s) { return s.stats.puts; });
-  f.signals = middleOf([](const EntrySample& s) { return s.stats.signals; });
-  f.flushes = middleOf([](const EntrySample& s) { return s.stats.flushes; });
-  f.messages = middleOf([](const EntrySample& s) { return s.stats.messages; });
+  f.cpu = takeMedian([](const EntrySample& s) { return s.cpu[0]; });
+  f.switches = takeMedian([](const EntrySample& s) { return s.switches[0]; });
+  f.puts = takeMedian([](const EntrySample& s) { return s.stats.puts; });
+  f.signals = takeMedian([](const EntrySample& s) { return s.stats.signals; });
+  f.flushes = takeMedian([](const EntrySample& s) { return s.stats.flushes; });
+  f.messages = takeMedian([](const EntrySample& s) { return s.stats.messages; });
   return f;
 }
 

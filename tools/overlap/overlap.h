@@ -41,7 +41,7 @@ struct OverlapFigures {
   double puts = 0, signals = 0, flushes = 0, messages = 0;
 };
 // `cpuUnits` > 0: times are processor time divided by this number of units, instead of wall time.
-OverlapFigures figuresOf(const EntryOverlap& overlap, int cpuUnits = 0);
+OverlapFigures computeFigures(const EntryOverlap& overlap, int cpuUnits = 0);
 
 class OverlapProbe {
  public:

@@ -35,7 +35,7 @@ std::span<const Column> overlapColumns() {
 }
 
 std::vector<std::string> overlapCells(const EntryOverlap& overlap, int cpuUnits) {
-  const OverlapFigures f = figuresOf(overlap, cpuUnits);
+  const OverlapFigures f = computeFigures(overlap, cpuUnits);
   const EntrySample last = overlap.samples.empty() ? EntrySample{} : overlap.samples.back();
   const auto milli = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
   const auto count = [](auto number) { return fmt::format("{}", number); };
@@ -55,7 +55,7 @@ std::vector<std::string> overlapCells(const EntryOverlap& overlap, int cpuUnits)
 }
 
 Json overlapJson(const EntryOverlap& overlap, int cpuUnits) {
-  const OverlapFigures f = figuresOf(overlap, cpuUnits);
+  const OverlapFigures f = computeFigures(overlap, cpuUnits);
   const EntrySample last = overlap.samples.empty() ? EntrySample{} : overlap.samples.back();
   Json json = {{"entry", overlap.entry},
                {"seconds", {{"all", f.all}, {"communication", f.communication}, {"compute", f.compute}}},

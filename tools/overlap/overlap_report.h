@@ -10,7 +10,7 @@
 namespace sluice::tools {
 
 // The three times in ms, overlap efficiency, rows, MB and orders (pieces and signals) to other ranks, what
-// the transport counted, processor time and switches of threads. `cpuUnits` as in figuresOf().
+// the transport counted, processor time and switches of threads. `cpuUnits` as in computeFigures().
 std::span<const Column> overlapColumns();
 std::vector<std::string> overlapCells(const EntryOverlap& overlap, int cpuUnits = 0);
 

@@ -78,8 +78,8 @@ Expected<std::vector<int>> parseSlotRows(std::string_view text) {
   return numbers;
 }
 
-std::vector<Layout> layoutsOf(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp,
-                              const std::vector<int>& slotRows) {
+std::vector<Layout> listLayouts(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp,
+                                const std::vector<int>& slotRows) {
   std::vector<Layout> layouts;
   for (const int ranks : range.ranks())
     for (const int shards : tp)

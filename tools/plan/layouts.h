@@ -35,7 +35,7 @@ struct Layout {
 
 // By ranks, then tp, then slots: those where the ranks can share the experts, and each expert's columns
 // evenly.
-std::vector<Layout> layoutsOf(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp,
-                              const std::vector<int>& slotRows = {0});
+std::vector<Layout> listLayouts(const LayerCase& layer, const RankRange& range, const std::vector<int>& tp,
+                                const std::vector<int>& slotRows = {0});
 
 }  // namespace sluice::tools

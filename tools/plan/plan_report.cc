@@ -20,7 +20,7 @@ double allSeconds(const PlannedLayout& row) {
 }
 
 // The largest part of the time of the workers of the slowest rank.
-std::string boundOf(const std::vector<SimResult>& results) {
+std::string describeBound(const std::vector<SimResult>& results) {
   SimTime products = 0, other = 0, arrival = 0, producer = 0, idle = 0;
   for (const SimResult& result : results) {
     const SimRankTimes& rank = result.ranks[slowestRank(result)];
@@ -49,7 +49,7 @@ bool givesSlots(const std::vector<PlannedLayout>& rows) {
   return std::ranges::any_of(rows, [](const PlannedLayout& row) { return row.layout.slotRows > 0; });
 }
 
-std::string slotsOf(const Layout& layout) {
+std::string formatSlots(const Layout& layout) {
   return layout.slotRows > 0 ? fmt::format("{}", layout.slotRows) : "auto";
 }
 
@@ -64,10 +64,10 @@ PlannedLayout planned(const Layout& layout, const TaskProgram& program, const La
       program.cubeCores > 0 && results.front().kindsApart ? CoreKind::kCube : CoreKind::kUnified;
   for (const SimResult& result : results) {
     row.entries.push_back(program.at(result.entry).name);
-    row.seconds.push_back(secondsOf(result.end));
-    used += secondsOf(result.end) * coreUse(program, result, kind);
+    row.seconds.push_back(toSeconds(result.end));
+    used += toSeconds(result.end) * coreUse(program, result, kind);
     for (const SimRankTimes& rank : result.ranks)
-      row.exposed += secondsOf(rank.exposed) / static_cast<double>(result.ranks.size());
+      row.exposed += toSeconds(rank.exposed) / static_cast<double>(result.ranks.size());
   }
   const double all = allSeconds(row);
   row.tokensPerSecond = static_cast<double>(layer.tokens) * layout.ranks() / all;
@@ -75,7 +75,7 @@ PlannedLayout planned(const Layout& layout, const TaskProgram& program, const La
   const MemoryReport memory = reportMemory(program);
   for (const Formula& bytes : {memory.all.planned, memory.inputs, memory.outputs})
     row.memory += inBalancedStep(program, bytes);
-  row.bound = boundOf(results);
+  row.bound = describeBound(results);
   return row;
 }
 
@@ -94,7 +94,7 @@ std::string planText(const LayerCase& layer, const std::string& target, const st
                       "GiB/rank", "mostly");
   for (const PlannedLayout& row : rows) {
     text += fmt::format("{:>6}{:>6}{:>4}", row.layout.ranks(), row.layout.ep, row.layout.tp);
-    if (slots) text += fmt::format("{:>7}", slotsOf(row.layout));
+    if (slots) text += fmt::format("{:>7}", formatSlots(row.layout));
     for (const double seconds : row.seconds) text += fmt::format("{:>13.3f}", seconds * 1e3);
     text += fmt::format("{:>10.3f}{:>12.3f}{:>8.1f}{:>12.3f}{:>10.2f}  {}{}\n", allSeconds(row) * 1e3,
                         row.tokensPerSecond * 1e-6, 100 * row.use, row.exposed * 1e3,

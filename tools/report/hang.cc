@@ -41,7 +41,7 @@ class HangGraph {
 
  private:
   // The trace of a rank; null: it is not here.
-  const Trace* traceOf(int rank) const {
+  const Trace* findTrace(int rank) const {
     const auto at = static_cast<size_t>(rank - source_.firstRank);
     if (rank < source_.firstRank || at >= source_.ranks.size()) return nullptr;
     const Trace& trace = source_.ranks[at];
@@ -53,11 +53,11 @@ class HangGraph {
   }
 
   // Tasks of a family that wait for the same are one node, named after the first of them.
-  std::string nameOf(int rank, const NextTask& next) const {
+  std::string taskNodeName(int rank, const NextTask& next) const {
     const auto wait = [](const NextTask& task) { return std::tuple(task.family, task.event, task.index); };
     const NextTask* first = nullptr;
     int64_t more = -1;
-    for (const NextTask& other : traceOf(rank)->failed.next) {
+    for (const NextTask& other : findTrace(rank)->failed.next) {
       if (wait(other) != wait(next)) continue;
       if (!first) first = &other;
       ++more;
@@ -71,14 +71,14 @@ class HangGraph {
 
   void addTask(int rank, const FailedRun& failed, const NextTask& next) {
     const EventArray& event = program_.at(next.event);
-    const std::string from = nameOf(rank, next);
+    const std::string from = taskNodeName(rank, next);
     const std::string label = fmt::format("{}[{}]: {} of {} {}", event.name, next.index, next.have, next.need,
                                           event.unit == EventUnit::kRows ? "rows" : "tasks");
     for (const int32_t owing : next.ranks) addOwing(owing, failed, next, from, label);
     bool isOwed = !next.ranks.empty();
     for (const NextTask& other : failed.next) {
       if (std::ranges::find(next.cores, other.at) == next.cores.end()) continue;
-      add(from, nameOf(rank, other), label, false);
+      add(from, taskNodeName(rank, other), label, false);
       isOwed = true;
     }
     if (!isOwed) add(from, fmt::format("rank {}: a signal was lost", rank), label, true);
@@ -90,7 +90,7 @@ class HangGraph {
     const auto missing = [&](std::string_view what) {
       add(from, fmt::format("rank {}: {}", owing, what), label, true);
     };
-    const Trace* const trace = traceOf(owing);
+    const Trace* const trace = findTrace(owing);
     if (!trace) return missing("no trace");
     if (!trace->hasFailed() || trace->failed.step != failed.step)
       return missing(hasRun(*trace, failed.step) ? "has ended this step" : "is not in this step");
@@ -98,7 +98,7 @@ class HangGraph {
     bool isFound = false;
     for (const NextTask& other : trace->failed.next) {
       if (!hasSender(other.at.lane, next.event)) continue;
-      add(from, nameOf(owing, other), label, other.event.none());
+      add(from, taskNodeName(owing, other), label, other.event.none());
       isFound = true;
     }
     if (!isFound) missing("has sent everything");
@@ -110,7 +110,7 @@ class HangGraph {
     bool isExplained = false;
     for (int other = 0; other < program_.mesh.peers(); ++other) {
       if (other == rank) continue;
-      const Trace* const trace = traceOf(other);
+      const Trace* const trace = findTrace(other);
       if (trace && trace->hasFailed() && trace->failed.step == failed.step) {
         if (!trace->failed.next.empty()) past.push_back(other);
         continue;
@@ -137,7 +137,7 @@ class HangGraph {
   void addEarlier(int rank, int other, const FailedRun& failed) {
     const std::string label = fmt::format("its counts; it is in step {}", failed.step);
     if (failed.next.empty()) add(beforeTasks(rank), beforeTasks(other), label, false);
-    for (const NextTask& next : failed.next) add(beforeTasks(rank), nameOf(other, next), label, false);
+    for (const NextTask& next : failed.next) add(beforeTasks(rank), taskNodeName(other, next), label, false);
   }
 
   static bool hasRun(const Trace& trace, int64_t step) {

@@ -20,7 +20,7 @@ namespace {
 // A stretch of families or of time in which a buffer is needed.
 using Stretch = std::pair<double, double>;
 
-std::vector<FamilyId> familiesOf(const TaskProgram& program, EntryId entry) {
+std::vector<FamilyId> listFamilies(const TaskProgram& program, EntryId entry) {
   std::vector<FamilyId> families;
   for (uint32_t f = 0; f < program.families.size(); ++f)
     if (program.families[f].entry == entry) families.push_back(FamilyId{f});
@@ -69,8 +69,8 @@ class Axis {
 
 // From the first family that uses the buffer to the last; all of the entry where it is saved, and from its
 // beginning where other ranks may write at any time.
-std::optional<Stretch> lifeOf(const TaskProgram& program, const std::vector<FamilyId>& families,
-                              const Axis& axis, BufferId id, const Region& region) {
+std::optional<Stretch> findLifetime(const TaskProgram& program, const std::vector<FamilyId>& families,
+                                    const Axis& axis, BufferId id, const Region& region) {
   std::optional<Stretch> life;
   bool isWritten = false;
   for (const FamilyId family : families) {
@@ -91,12 +91,12 @@ std::optional<Stretch> lifeOf(const TaskProgram& program, const std::vector<Fami
 }
 
 double balanced(const TaskProgram& program, Extent extent, int64_t bytes) {
-  return inBalancedStep(program, bytesOf(extent, bytes));
+  return inBalancedStep(program, sizeFormula(extent, bytes));
 }
 
 Json entryMemory(const ReportSource& source, EntryId entry) {
   const TaskProgram& program = source.program.tables();
-  const std::vector<FamilyId> families = familiesOf(program, entry);
+  const std::vector<FamilyId> families = listFamilies(program, entry);
   const Axis axis(source, entry, families);
   Json regions = Json::array(), buffers = Json::array(), names = Json::array();
   for (const FamilyId family : families) names.push_back(text::nameInEntry(program, program.at(family)));
@@ -106,7 +106,7 @@ Json entryMemory(const ReportSource& source, EntryId entry) {
     for (uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
       if (buffer.region != RegionId{r}) continue;
-      const auto life = lifeOf(program, families, axis, BufferId{b}, region);
+      const auto life = findLifetime(program, families, axis, BufferId{b}, region);
       if (!life) continue;
       buffers.push_back({{"name", buffer.name},
                          {"region", regions.size()},
@@ -129,17 +129,17 @@ Json entryMemory(const ReportSource& source, EntryId entry) {
           {"buffers", buffers}};
 }
 
-Json graphOf(const TaskProgram& program, EntryId entry) {
-  const std::vector<FamilyId> families = familiesOf(program, entry);
+Json entryGraphJson(const TaskProgram& program, EntryId entry) {
+  const std::vector<FamilyId> families = listFamilies(program, entry);
   Json nodes = Json::array(), edges = Json::array();
-  const auto tilesOf = [](const Family& family) {
+  const auto countTiles = [](const Family& family) {
     return family.tiles == 1 ? std::string("1 tile") : fmt::format("{} tiles", family.tiles);
   };
   for (const FamilyId id : families) {
     const Family& family = program.at(id);
     nodes.push_back({{"family", id.value},
                      {"lines",
-                      {text::word(family.op), fmt::format("{} per slot of {}", tilesOf(family),
+                      {text::word(family.op), fmt::format("{} per slot of {}", countTiles(family),
                                                           text::word(program.at(family.space).kind))}}});
   }
   for (size_t from = 0; from < families.size(); ++from)
@@ -156,11 +156,11 @@ Json graphOf(const TaskProgram& program, EntryId entry) {
 
 enum class Look { kSend, kReturn, kGradient, kProduct, kOther };
 
-Look lookOf(const TaskProgram& program, const Family& family) {
+Look chooseLook(const TaskProgram& program, const Family& family) {
   const SpaceKind space = program.at(family.space).kind;
   if (isRemote(space)) return space == SpaceKind::kSends ? Look::kSend : Look::kReturn;
-  if (infoOf(family.op).isSum()) return Look::kGradient;
-  return infoOf(family.op).multiplies() ? Look::kProduct : Look::kOther;
+  if (findInfo(family.op).isSum()) return Look::kGradient;
+  return findInfo(family.op).multiplies() ? Look::kProduct : Look::kOther;
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ std::vector<std::string> familyColours(const TaskProgram& program) {
   std::array<size_t, 5> next{};
   std::vector<std::string> colours;
   for (const Family& family : program.families) {
-    const auto look = static_cast<size_t>(lookOf(program, family));
+    const auto look = static_cast<size_t>(chooseLook(program, family));
     colours.emplace_back(kPalettes[look][next[look]++ % kPalettes[look].size()]);
   }
   return colours;
@@ -195,7 +195,7 @@ Json familiesJson(const TaskProgram& program) {
 
 Json graphsJson(const TaskProgram& program) {
   Json graphs = Json::array();
-  for (uint32_t e = 0; e < program.entries.size(); ++e) graphs.push_back(graphOf(program, EntryId{e}));
+  for (uint32_t e = 0; e < program.entries.size(); ++e) graphs.push_back(entryGraphJson(program, EntryId{e}));
   return graphs;
 }
 

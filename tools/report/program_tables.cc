@@ -111,7 +111,7 @@ ReportTable bufferTable(const TaskProgram& program) {
   for (const Buffer& buffer : program.buffers) {
     table.rows.push_back({buffer.name, text::word(buffer.role), text::word(buffer.type), shapeText(buffer),
                           buffer.region ? program.at(buffer.region).name : "of the caller",
-                          inBalancedStep(program, bytesOf(buffer))});
+                          inBalancedStep(program, sizeFormula(buffer))});
   }
   return table;
 }

@@ -46,7 +46,7 @@ Facts runFacts(const ReportSource& source, const Run& run) {
     if (trace.isThere() && !trace.hasFailed()) continue;
     std::string& list = trace.hasFailed() ? failed : absent;
     if (!list.empty()) list += ", ";
-    list += source.nameOf(rank);
+    list += source.rankName(rank);
     if (trace.hasFailed())
       list += fmt::format(" in step {} ({})", trace.failed.step,
                           source.program.tables().at(trace.failed.entry).name);

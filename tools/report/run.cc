@@ -38,9 +38,9 @@ class Analysis {
                                    [&](const TracedStep& step, const AllSteps& all, const StepSpans& spans) {
                                      addTasks(all, spans);
                                      if (program_.at(step.entry).routes()) addRouted(step.entry, all);
-                                     for (const WaitEnd& end : waitEndsOf(all, source_.ranks, spans))
-                                       run_.spans[placeOf(end.waitRank, end.waitSpan)].cause =
-                                           static_cast<int64_t>(placeOf(end.rank, end.span));
+                                     for (const WaitEnd& end : matchWaitEnds(all, source_.ranks, spans))
+                                       run_.spans[runSpanIndex(end.waitRank, end.waitSpan)].cause =
+                                           static_cast<int64_t>(runSpanIndex(end.rank, end.span));
                                      if (step.failed) return;  // its times show only the time limit
                                      addOverlap(step, spans);
                                      markCriticalPath(step, spans);
@@ -93,7 +93,7 @@ class Analysis {
     }
   }
 
-  size_t placeOf(size_t rank, size_t span) const { return places_[rank][span]; }
+  size_t runSpanIndex(size_t rank, size_t span) const { return places_[rank][span]; }
 
   void sumUp() {
     run_.families.resize(program_.families.size());
@@ -101,7 +101,7 @@ class Analysis {
       const TraceSpan& span = *each.span;
       if (span.kind != SpanKind::kTask) continue;
       FamilyTime& sum = run_.families[span.family.value];
-      const TaskWork work = workOf(program_, span.family, span.tile, span.rows);
+      const TaskWork work = countWork(program_, span.family, span.tile, span.rows);
       ++sum.tasks;
       sum.time += span.end - span.begin;
       sum.longest = std::max(sum.longest, span.end - span.begin);
@@ -119,14 +119,14 @@ class Analysis {
       for (const size_t index : spans[rank]) {
         const TraceSpan& span = source_.ranks[rank].spans[index];
         if (span.kind != SpanKind::kTask) continue;
-        RunSpan& task = run_.spans[placeOf(rank, index)];
+        RunSpan& task = run_.spans[runSpanIndex(rank, index)];
         const SpaceKind space = plan_.at(span.family).space;
         const int peer = taskPeer(own, space, span.slot);
         if (peer != own.rank) task.peer = peer;
         if (space == SpaceKind::kTokens || space == SpaceKind::kOnce) continue;
         // of sends the rank that gets them has the expert, of all else this one
-        task.expert = program_.firstExpertOf(space == SpaceKind::kSends ? peer : own.rank) +
-                      rowsOf(own, {span.family, span.slot, span.tile}).expert;
+        task.expert = program_.findFirstExpert(space == SpaceKind::kSends ? peer : own.rank) +
+                      findRows(own, {span.family, span.slot, span.tile}).expert;
       }
     }
   }
@@ -136,7 +136,7 @@ class Analysis {
     std::vector<int64_t> computed(spans.size());
     for (size_t rank = 0; rank < spans.size(); ++rank)
       for (const size_t index : spans[rank]) {
-        const RunSpan& each = run_.spans[placeOf(rank, index)];
+        const RunSpan& each = run_.spans[runSpanIndex(rank, index)];
         const TraceSpan& span = *each.span;
         const Interval time(span.begin, span.end);
         if (each.peer >= 0) communicates[static_cast<size_t>(each.peer)].push_back(time);
@@ -163,7 +163,7 @@ class Analysis {
     for (const RoutingTables& tables : all.tables) {
       std::vector<int64_t>& counts = rows.counts.emplace_back(static_cast<size_t>(program_.experts));
       for (const Piece& piece : tables.sends)
-        counts[static_cast<size_t>(program_.firstExpertOf(piece.peer) + piece.expert)] += piece.rows;
+        counts[static_cast<size_t>(program_.findFirstExpert(piece.peer) + piece.expert)] += piece.rows;
     }
     std::erase_if(run_.routed, [&](const RoutedRows& other) { return other.entry == entry; });
     run_.routed.push_back(std::move(rows));
@@ -176,7 +176,7 @@ class Analysis {
     for (size_t rank = 0; rank < spans.size(); ++rank) {
       begin = std::min(begin, source_.ranks[rank].spans[step.runs[rank]].begin);
       for (const size_t index : spans[rank]) {
-        const auto place = static_cast<int64_t>(placeOf(rank, index));
+        const auto place = static_cast<int64_t>(runSpanIndex(rank, index));
         if (spanAt(place).kind == SpanKind::kTask && (at < 0 || spanAt(place).end > spanAt(at).end))
           at = place;
       }

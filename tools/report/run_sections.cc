@@ -20,7 +20,7 @@ constexpr uint16_t kNone16 = 65535;
 // As page/data.js numbers them.
 enum class PageKind : uint8_t { kTask, kArrival, kProducer, kStart, kEnd, kStep, kBind, kExchange, kStuck };
 
-PageKind kindOf(const TaskProgram& program, const TraceSpan& span) {
+PageKind pageKind(const TaskProgram& program, const TraceSpan& span) {
   switch (span.kind) {
     case SpanKind::kTask:
       return PageKind::kTask;
@@ -59,7 +59,7 @@ uint16_t narrow(Id id) {
 Json spansJson(const TaskProgram& program, const Run& run) {
   const auto workOfSpan = [&](const RunSpan& each) {
     const TraceSpan& span = *each.span;
-    return span.kind == SpanKind::kTask ? workOf(program, span.family, span.tile, span.rows) : TaskWork{};
+    return span.kind == SpanKind::kTask ? countWork(program, span.family, span.tile, span.rows) : TaskWork{};
   };
   Json spans;
   spans["count"] = run.spans.size();
@@ -69,7 +69,7 @@ Json spansJson(const TaskProgram& program, const Run& run) {
   spans["track"] = column<uint16_t>(run, [](const RunSpan& each) { return each.track; });
   spans["lane"] =
       column<uint16_t>(run, [](const RunSpan& each) { return std::min<size_t>(each.lane, kNone16); });
-  spans["kind"] = column<uint8_t>(run, [&](const RunSpan& each) { return kindOf(program, *each.span); });
+  spans["kind"] = column<uint8_t>(run, [&](const RunSpan& each) { return pageKind(program, *each.span); });
   spans["family"] = column<uint16_t>(run, [](const RunSpan& each) { return narrow(each.span->family); });
   spans["entry"] = column<uint16_t>(run, [](const RunSpan& each) { return narrow(each.span->entry); });
   spans["slot"] = column<uint32_t>(run, [](const RunSpan& each) { return each.span->slot; });
@@ -92,7 +92,7 @@ Json useJson(const ReportSource& source, const Run& run) {
   Json use = Json::array();
   for (const RunTrack& track : run.tracks) {
     if (track.worker < 0) continue;
-    use.push_back({{"name", fmt::format("{}, worker {}", source.nameOf(track.rank), track.worker)},
+    use.push_back({{"name", fmt::format("{}, worker {}", source.rankName(track.rank), track.worker)},
                    {"busy", track.time.busy},
                    {"overhead", track.time.overhead},
                    {"arrival", track.time.arrival},
@@ -127,8 +127,8 @@ Json routingJson(const TaskProgram& program, const Run& run) {
   for (const RoutedRows& rows : run.routed) {
     std::vector<int32_t> owner(static_cast<size_t>(program.experts));
     for (int32_t rank = 0; rank < program.mesh.peers(); ++rank)
-      for (int32_t expert = 0; expert < program.expertsOf(rank); ++expert)
-        if (int32_t& of = owner[static_cast<size_t>(program.firstExpertOf(rank) + expert)]; of == 0)
+      for (int32_t expert = 0; expert < program.countExperts(rank); ++expert)
+        if (int32_t& of = owner[static_cast<size_t>(program.findFirstExpert(rank) + expert)]; of == 0)
           of = rank;
     routing.push_back({{"entry", program.at(rows.entry).name}, {"counts", rows.counts}, {"owner", owner}});
   }
@@ -152,7 +152,7 @@ void addRunJson(const ReportSource& source, const Run& run, Json& report) {
   const TaskProgram& program = source.program.tables();
   Json processes = Json::array(), tracks = Json::array(), lanes = Json::array();
   for (size_t rank = 0; rank < source.ranks.size(); ++rank)
-    processes.push_back({{"name", source.nameOf(rank)}});
+    processes.push_back({{"name", source.rankName(rank)}});
   for (const RunTrack& track : run.tracks)
     tracks.push_back({{"process", track.rank},
                       {"name", track.worker < 0 ? "steps" : fmt::format("worker {}", track.worker)}});

@@ -19,7 +19,7 @@ double micro(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e
 double percent(int64_t part, int64_t all) {
   return all > 0 ? 100 * static_cast<double>(part) / static_cast<double>(all) : 0;
 }
-int64_t lengthOf(const TraceSpan& span) { return span.end - span.begin; }
+int64_t spanDuration(const TraceSpan& span) { return span.end - span.begin; }
 
 std::string familyName(const TaskProgram& program, FamilyId id) {
   return text::nameInEntry(program, program.at(id));
@@ -63,7 +63,7 @@ ReportTable overlapTable(const ReportSource& source, const Run& run) {
       {{"entry", false}, {"run"}, {"rank", false}, {"Tcomm ms"}, {"Tcompute ms"}, {"T ms"}, {"efficiency %"}},
       {}};
   for (const Overlap& each : run.overlaps)
-    table.rows.push_back({source.program.tables().at(each.entry).name, each.step, source.nameOf(each.rank),
+    table.rows.push_back({source.program.tables().at(each.entry).name, each.step, source.rankName(each.rank),
                           milli(each.communication), milli(each.compute), milli(each.time),
                           100 * each.efficiency()});
   return table;
@@ -113,8 +113,8 @@ ReportTable slotTable(const ReportSource& source, const Run& run) {
     if (span.kind != SpanKind::kTask) continue;
     Sum& sum = sums[{run.tracks[each.track].rank, span.family.value, span.slot}];
     ++sum.tasks;
-    sum.time += lengthOf(span);
-    sum.longest = std::max(sum.longest, lengthOf(span));
+    sum.time += spanDuration(span);
+    sum.longest = std::max(sum.longest, spanDuration(span));
     sum.rows = std::max(sum.rows, span.rows);
     sum.expert = each.expert;
   }
@@ -138,7 +138,7 @@ ReportTable slotTable(const ReportSource& source, const Run& run) {
   for (const auto& [key, sum] : slowest) {
     const auto& [rank, family, slot] = key;
     table.rows.push_back({fmt::format("{}[{}]", familyName(program, FamilyId{family}), slot),
-                          source.nameOf(rank), sum.expert < 0 ? "" : std::to_string(sum.expert), sum.rows,
+                          source.rankName(rank), sum.expert < 0 ? "" : std::to_string(sum.expert), sum.rows,
                           sum.tasks, milli(sum.time), micro(sum.longest),
                           static_cast<double>(sum.time) / std::max(1, sum.rows)});
   }
@@ -168,7 +168,7 @@ ReportTable nextTable(const ReportSource& source) {
         owing += fmt::format("{}rank {}", owing.empty() ? "" : ", ", each);
       for (const CoreOfLane& at : next.cores) owing += (owing.empty() ? "" : ", ") + coreName(at);
       if (next.event) event = fmt::format("{}[{}]", program.at(next.event).name, next.index);
-      table.rows.push_back({source.nameOf(rank), coreName(next.at),
+      table.rows.push_back({source.rankName(rank), coreName(next.at),
                             fmt::format("{}[{},{}]", familyName(program, next.family), next.slot, next.tile),
                             event, next.have, next.need, owing});
     }
@@ -185,8 +185,8 @@ ReportTable waitTable(const ReportSource& source, const Run& run) {
     if (!isWait(each.span->kind) || each.span->worker < 0) continue;
     Sum& sum = sums[{each.span->event.value, each.span->family.value, run.tracks[each.track].rank}];
     ++sum.waits;
-    sum.time += lengthOf(*each.span);
-    sum.longest = std::max(sum.longest, lengthOf(*each.span));
+    sum.time += spanDuration(*each.span);
+    sum.longest = std::max(sum.longest, spanDuration(*each.span));
   }
   ReportTable table{"waits",
                     "Waits",
@@ -203,7 +203,7 @@ ReportTable waitTable(const ReportSource& source, const Run& run) {
     const auto& [id, family, rank] = key;
     const EventId event{id};
     table.rows.push_back({event ? text::nameInEntry(program, program.at(event)) : "?",
-                          familyName(program, FamilyId{family}), source.nameOf(rank),
+                          familyName(program, FamilyId{family}), source.rankName(rank),
                           causeOfWait(program, event), sum.waits, milli(sum.time), micro(sum.longest)});
   }
   std::ranges::stable_sort(table.rows, std::greater(),
@@ -229,9 +229,9 @@ ReportTable workerTable(const ReportSource& source, const Run& run) {
     if (track.worker < 0) continue;
     const WorkerTime& time = track.time;
     table.rows.push_back(
-        {fmt::format("{}, worker {}", source.nameOf(track.rank), track.worker), time.tasks, milli(time.busy),
-         percent(time.busy, time.total()), milli(time.arrival), milli(time.producer), milli(time.start),
-         milli(time.end),
+        {fmt::format("{}, worker {}", source.rankName(track.rank), track.worker), time.tasks,
+         milli(time.busy), percent(time.busy, time.total()), milli(time.arrival), milli(time.producer),
+         milli(time.start), milli(time.end),
          static_cast<double>(time.overhead) / static_cast<double>(std::max<int64_t>(1, time.tasks))});
   }
   return table;

@@ -14,7 +14,7 @@ namespace sluice::tools {
 namespace {
 
 // "0: moe_ffn, 2 ranks from rank 0" by lines.
-std::string listOf(const std::vector<TracedProgram>& traced) {
+std::string formatPrograms(const std::vector<TracedProgram>& traced) {
   std::string list;
   for (size_t i = 0; i < traced.size(); ++i) {
     const TracedProgram& each = traced[i];
@@ -27,7 +27,7 @@ std::string listOf(const std::vector<TracedProgram>& traced) {
 }
 
 // The place of a choice among the programs; their number if it is not there.
-Expected<size_t> placeOf(const std::string& choice, const std::vector<TracedProgram>& traced) {
+Expected<size_t> findChoice(const std::string& choice, const std::vector<TracedProgram>& traced) {
   size_t number = 0;
   if (const auto [end, failed] = std::from_chars(choice.data(), choice.data() + choice.size(), number);
       failed == std::errc() && end == choice.data() + choice.size())
@@ -52,16 +52,16 @@ Expected<ReportSource> readSource(const std::string& path, const std::vector<std
   if (!traced) return traced.error();
   if (choices.empty() && traced->size() > 1)
     return Error{fmt::format("{}: found {} programs, expected the number of one with --program:{}", path,
-                             traced->size(), listOf(*traced))};
+                             traced->size(), formatPrograms(*traced))};
   size_t place = choices.empty() ? 0 : traced->size();
   for (size_t i = 0; i < choices.size() && place == traced->size(); ++i) {
-    const Expected<size_t> found = placeOf(choices[i], *traced);
+    const Expected<size_t> found = findChoice(choices[i], *traced);
     if (!found) return found.error();
     place = *found;
   }
   if (place == traced->size())
     return Error{fmt::format("{}: --program: found {}, expected one of:{}", path, fmt::join(choices, ", "),
-                             listOf(*traced))};
+                             formatPrograms(*traced))};
   TracedProgram& one = (*traced)[place];
   bool anySpan = false;
   for (const Trace& trace : one.ranks) anySpan = anySpan || !trace.spans.empty();

@@ -20,7 +20,7 @@ struct ReportSource {
 
   bool hasRun() const { return !ranks.empty(); }
   // "rank 3" of the rank-th trace.
-  std::string nameOf(size_t rank) const {
+  std::string rankName(size_t rank) const {
     return "rank " + std::to_string(firstRank + static_cast<int>(rank));
   }
 };

@@ -77,7 +77,7 @@ class Picture {
 
   void drawRank(size_t rank) {
     drawn_.clear();
-    label(source_.nameOf(rank), true);
+    label(source_.rankName(rank), true);
     arriving(rank);
     y_ += kRow + kGap;
     std::optional<size_t> track;

@@ -38,7 +38,7 @@ Expected<std::string> compareText(const TaskProgram& program, const std::vector<
         return Error{fmt::format("family '{}': found {} tasks, expected {} for this routing", name, run.tasks,
                                  result.families[f].tasks)};
       if (run.tasks == 0) continue;
-      const double predicted = secondsOf(result.families[f].busy);
+      const double predicted = toSeconds(result.families[f].busy);
       families += line(name, run.tasks, run.seconds, predicted);
       busyMeasured += run.seconds;
       busyPredicted += predicted;
@@ -46,9 +46,9 @@ Expected<std::string> compareText(const TaskProgram& program, const std::vector<
     families +=
         line(program.at(result.entry).name + ", all tasks", result.tasks, busyMeasured, busyPredicted);
     entries +=
-        line(program.at(result.entry).name, result.tasks, measured.entries[i].seconds, secondsOf(result.end));
+        line(program.at(result.entry).name, result.tasks, measured.entries[i].seconds, toSeconds(result.end));
     allMeasured += measured.entries[i].seconds;
-    allPredicted += secondsOf(result.end);
+    allPredicted += toSeconds(result.end);
     allTasks += result.tasks;
   }
   if (results.size() > 1) entries += line("all", allTasks, allMeasured, allPredicted);

@@ -23,7 +23,7 @@ Status checkCores(const TaskProgram& program, const Target& target) {
 
 }  // namespace
 
-Expected<SimDevice> simDeviceOf(const TaskProgram& program, const std::string& name, int workers) {
+Expected<SimDevice> makeSimDevice(const TaskProgram& program, const std::string& name, int workers) {
   const Expected<Target> target = loadTarget(name, targetFolders(""));
   if (!target) return target.error();
   if (!target->rates)

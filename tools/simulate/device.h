@@ -21,6 +21,6 @@ struct SimDevice {
 // has fewer, per core of the target. Errors: a target that does not exist or has no rates; a program whose
 // kinds of cores are not the target's, or that has more separate cores than the target; more workers than the
 // program has cores (found, expected).
-Expected<SimDevice> simDeviceOf(const TaskProgram& program, const std::string& target, int workers);
+Expected<SimDevice> makeSimDevice(const TaskProgram& program, const std::string& target, int workers);
 
 }  // namespace sluice::tools

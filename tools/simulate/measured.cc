@@ -9,10 +9,10 @@
 namespace sluice::tools {
 namespace {
 
-double durationOf(const TraceSpan& span) { return static_cast<double>(span.end - span.begin) * 1e-9; }
+double measureDuration(const TraceSpan& span) { return static_cast<double>(span.end - span.begin) * 1e-9; }
 
 // After bind, of the rank that took longest.
-double durationOf(const std::vector<Trace>& ranks, const TracedStep& step) {
+double measureDuration(const std::vector<Trace>& ranks, const TracedStep& step) {
   int64_t longest = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     longest = std::max(longest, timeAfterBind(ranks[rank], ranks[rank].spans[step.runs[rank]]));
@@ -23,7 +23,7 @@ double durationOf(const std::vector<Trace>& ranks, const TracedStep& step) {
 
 Expected<MeasuredRun> measureRun(const TracedProgram& traced) {
   const TaskProgram& program = traced.program.tables();
-  const Expected<std::vector<TracedStep>> steps = stepsOf(program, traced.ranks);
+  const Expected<std::vector<TracedStep>> steps = findSteps(program, traced.ranks);
   if (!steps) return steps.error();
   MeasuredRun run;
   run.families.resize(program.families.size());
@@ -32,8 +32,8 @@ Expected<MeasuredRun> measureRun(const TracedProgram& traced) {
     if (std::ranges::find(run.entries, step.entry, &MeasuredEntry::entry) != run.entries.end())
       return Error{
           fmt::format("found several runs of entry '{}', expected one", program.at(step.entry).name)};
-    run.entries.push_back({step.entry, durationOf(traced.ranks, step)});
-    const Expected<std::vector<RankRouting>> routing = routingOf(program, traced.ranks, step);
+    run.entries.push_back({step.entry, measureDuration(traced.ranks, step)});
+    const Expected<std::vector<RankRouting>> routing = findRouting(program, traced.ranks, step);
     if (!routing) return routing.error();
     const Entry& entry = program.at(step.entry);
     std::vector<TracedRouting>& recorded =
@@ -49,7 +49,7 @@ Expected<MeasuredRun> measureRun(const TracedProgram& traced) {
       if (span.kind != SpanKind::kTask) continue;
       MeasuredFamily& family = run.families[span.family.value];
       ++family.tasks;
-      family.seconds += durationOf(span);
+      family.seconds += measureDuration(span);
     }
   return run;
 }

@@ -30,8 +30,8 @@ struct MeasuredRun {
   StepRouting routing;
 };
 
-// Measures one run of each entry, or of some, at all ranks. Errors: from stepsOf() and routingOf(); several
-// runs of an entry, or none of any.
+// Measures one run of each entry, or of some, at all ranks. Errors: from findSteps() and findRouting();
+// several runs of an entry, or none of any.
 Expected<MeasuredRun> measureRun(const TracedProgram& traced);
 
 }  // namespace sluice::tools

@@ -12,12 +12,12 @@ namespace {
 
 constexpr size_t kMaxWaits = 8;
 
-double milli(SimTime time) { return secondsOf(time) * 1e3; }
+double milli(SimTime time) { return toSeconds(time) * 1e3; }
 
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 template <class Field>
-double meanOf(const SimResult& result, Field field) {
+double computeMean(const SimResult& result, Field field) {
   double sum = 0;
   for (const SimRankTimes& rank : result.ranks) sum += static_cast<double>(rank.*field);
   return sum / static_cast<double>(std::max<size_t>(1, result.ranks.size()));
@@ -37,9 +37,9 @@ std::string useCells(const TaskProgram& program, const SimResult& result) {
   if (result.kindsApart)
     return fmt::format("{:>9.1f}{:>10.1f}", 100 * coreUse(program, result, CoreKind::kCube),
                        100 * coreUse(program, result, CoreKind::kVector));
-  return fmt::format(
-      "{:>9.1f}{:>12.1f}", 100 * coreUse(program, result, CoreKind::kUnified),
-      percent(meanOf(result, &SimRankTimes::products), static_cast<double>(result.end) * result.workers));
+  return fmt::format("{:>9.1f}{:>12.1f}", 100 * coreUse(program, result, CoreKind::kUnified),
+                     percent(computeMean(result, &SimRankTimes::products),
+                             static_cast<double>(result.end) * result.workers));
 }
 
 std::string entryTable(const TaskProgram& program, const std::vector<SimResult>& results) {
@@ -51,8 +51,8 @@ std::string entryTable(const TaskProgram& program, const std::vector<SimResult>&
     text += fmt::format("{:<18}{:>11.4f}{:>10}{:>8}{:>11.2f}{}{:>10.4f}{:>12.4f}\n",
                         program.at(result.entry).name, milli(result.end), result.tasks, emptyTasks(result),
                         rowSkew(result), useCells(program, result),
-                        meanOf(result, &SimRankTimes::outstanding) / kSimTicks * 1e3,
-                        meanOf(result, &SimRankTimes::exposed) / kSimTicks * 1e3);
+                        computeMean(result, &SimRankTimes::outstanding) / kSimTicks * 1e3,
+                        computeMean(result, &SimRankTimes::exposed) / kSimTicks * 1e3);
   }
   if (results.size() > 1) text += fmt::format("{:<18}{:>11.4f}\n", "all", milli(sum));
   return text;
@@ -106,7 +106,7 @@ std::string slowestText(const TaskProgram& program, const SimResult& result) {
 double rowSkew(const SimResult& result) {
   int64_t most = 0;
   for (const SimRankTimes& rank : result.ranks) most = std::max(most, rank.rows);
-  const double mean = meanOf(result, &SimRankTimes::rows);
+  const double mean = computeMean(result, &SimRankTimes::rows);
   return mean > 0 ? static_cast<double>(most) / mean : 1;
 }
 
@@ -120,7 +120,7 @@ double coreUse(const TaskProgram& program, const SimResult& result, CoreKind kin
   for (const SimRankTimes& rank : result.ranks)
     for (size_t k = 0; k < rank.busy.size(); ++k)
       if (!result.kindsApart || k == static_cast<size_t>(kind)) busy += static_cast<double>(rank.busy[k]);
-  const double cores = result.kindsApart ? program.coresOf(kind) : result.workers;
+  const double cores = result.kindsApart ? program.coreCount(kind) : result.workers;
   const double all = cores * static_cast<double>(result.end) * static_cast<double>(result.ranks.size());
   return all > 0 ? busy / all : 0;
 }

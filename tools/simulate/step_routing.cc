@@ -78,7 +78,7 @@ Expected<StepRouting> readStepRouting(const TaskProgram& program, const std::str
   return routing;
 }
 
-std::vector<RankRouting> routingOf(const TaskProgram& program, EntryId entry, const StepRouting& routing) {
+std::vector<RankRouting> findRouting(const TaskProgram& program, EntryId entry, const StepRouting& routing) {
   std::vector<RankRouting> ranks;
   if (!routing.recorded.empty())
     for (const TracedRouting& rank : routing.recorded[entry.value])

@@ -32,6 +32,6 @@ Expected<StepRouting> makeStepRouting(const TaskProgram& program, const InputsSp
 Expected<StepRouting> readStepRouting(const TaskProgram& program, const std::string& pattern);
 
 // What every rank binds for an entry that routes. Refers to `routing`.
-std::vector<RankRouting> routingOf(const TaskProgram& program, EntryId entry, const StepRouting& routing);
+std::vector<RankRouting> findRouting(const TaskProgram& program, EntryId entry, const StepRouting& routing);
 
 }  // namespace sluice::tools

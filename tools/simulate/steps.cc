@@ -9,7 +9,7 @@ namespace sluice::tools {
 
 Expected<BoundRouting> bindStep(const Plan& plan, EntryId entry, const StepRouting& routing) {
   const EntryId routes = plan.at(entry).routing;
-  return bindAll(plan, routes, routingOf(plan.program(), routes, routing));
+  return bindAll(plan, routes, findRouting(plan.program(), routes, routing));
 }
 
 Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vector<EntryId>& entries,
@@ -33,7 +33,7 @@ Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vect
   return results;
 }
 
-std::vector<Trace> tracesOf(const std::vector<SimResult>& results) {
+std::vector<Trace> collectTraces(const std::vector<SimResult>& results) {
   std::vector<Trace> joined(results.empty() ? 0 : results.front().traces.size());
   int64_t begin = 0;
   for (const SimResult& result : results) {
@@ -42,7 +42,7 @@ std::vector<Trace> tracesOf(const std::vector<SimResult>& results) {
       run.kind = SpanKind::kRun;
       run.entry = result.entry;
       run.begin = begin;
-      run.end = begin + nanosecondsOf(result.ranks[rank].end);
+      run.end = begin + toNanoseconds(result.ranks[rank].end);
       run.index = std::ssize(joined[rank].routings);
       run.slot = run.index + 1;
       joined[rank].routings.push_back(result.traces[rank].routings.front());
@@ -53,7 +53,7 @@ std::vector<Trace> tracesOf(const std::vector<SimResult>& results) {
         joined[rank].spans.push_back(span);
       }
     }
-    begin += nanosecondsOf(result.end) + 1;
+    begin += toNanoseconds(result.end) + 1;
   }
   for (Trace& trace : joined) sortSpans(trace);
   return joined;

@@ -22,6 +22,6 @@ Expected<std::vector<SimResult>> simulateSteps(const Plan& plan, const std::vect
 
 // By rank, the traces of results that have them: the entries one after the other, 1 ns apart, each in a span
 // of kind kRun.
-std::vector<Trace> tracesOf(const std::vector<SimResult>& results);
+std::vector<Trace> collectTraces(const std::vector<SimResult>& results);
 
 }  // namespace sluice::tools

@@ -192,7 +192,7 @@ class Reader {
   NextTask readNext(const TaskProgram& program, const Json& described) {
     NextTask next;
     next.at.lane = id<LaneId>(described, "lane", program.lanes);
-    next.at.core = coreOf(program, next.at.lane, fields_.at(described, "core"));
+    next.at.core = findCoreOfLane(program, next.at.lane, fields_.at(described, "core"));
     next.family = id<FamilyId>(described, "family", program.families);
     next.slot = fields_.whole(described, "slot", 0, kMost);
     if (fields_.error()) return next;
@@ -215,7 +215,7 @@ class Reader {
         break;
       }
       const LaneId lane{core[0].get<uint32_t>()};
-      next.cores.push_back({lane, coreOf(program, lane, core[1])});
+      next.cores.push_back({lane, findCoreOfLane(program, lane, core[1])});
     }
     return next;
   }
@@ -227,7 +227,7 @@ class Reader {
   }
 
   // Reads one of the cores that have a seat in the lane.
-  int32_t coreOf(const TaskProgram& program, LaneId lane, const Json& value) {
+  int32_t findCoreOfLane(const TaskProgram& program, LaneId lane, const Json& value) {
     if (fields_.error()) return 0;
     const int64_t first = program.at(lane).firstCore, last = first + std::ssize(program.at(lane).seats) - 1;
     if (Fields::isWhole(value, first, last)) return value.get<int32_t>();
@@ -241,7 +241,7 @@ class Reader {
     const int64_t lane = fields_.whole(described, "lane", -1, std::ssize(program.lanes) - 1);
     if (lane < 0) return track;
     track.lane = LaneId{static_cast<uint32_t>(lane)};
-    track.core = coreOf(program, track.lane, fields_.at(described, "core"));
+    track.core = findCoreOfLane(program, track.lane, fields_.at(described, "core"));
     return track;
   }
 

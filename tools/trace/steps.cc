@@ -47,7 +47,8 @@ class WaitEnds {
 
   void addTask(size_t rank, size_t index) {
     const TraceSpan& span = ranks_[rank].spans[index];
-    for (const EventAt& at : signalsOf(steps_, static_cast<int>(rank), {span.family, span.slot, span.tile})) {
+    for (const EventAt& at :
+         listSignals(steps_, static_cast<int>(rank), {span.family, span.slot, span.tile})) {
       auto& [here, other] = last_[{at.rank, at.event.value, at.index}];
       Last& last = at.rank == static_cast<int>(rank) ? here : other;
       if (!last || span.end > last->first) last = {span.end, WaitEnd{rank, index}};
@@ -83,7 +84,7 @@ class WaitEnds {
 
 bool hasFailed(const std::vector<Trace>& ranks) { return std::ranges::any_of(ranks, &Trace::hasFailed); }
 
-Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks) {
+Expected<std::vector<TracedStep>> findSteps(const TaskProgram& program, const std::vector<Trace>& ranks) {
   if (std::ssize(ranks) != program.mesh.peers())
     return Error{fmt::format("found traces of {} ranks, expected {}", ranks.size(), program.mesh.peers())};
   const bool failed = hasFailed(ranks);
@@ -121,8 +122,8 @@ Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std:
   return inOrder;
 }
 
-Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const std::vector<Trace>& ranks,
-                                             const TracedStep& step) {
+Expected<std::vector<RankRouting>> findRouting(const TaskProgram& program, const std::vector<Trace>& ranks,
+                                               const TracedStep& step) {
   std::vector<RankRouting> all;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const int64_t index = ranks[rank].spans[step.runs[rank]].index;
@@ -146,12 +147,12 @@ int64_t timeAfterBind(const Trace& trace, const TraceSpan& run) {
 }
 
 Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use) {
-  const Expected<std::vector<TracedStep>> steps = stepsOf(plan.program(), ranks);
+  const Expected<std::vector<TracedStep>> steps = findSteps(plan.program(), ranks);
   if (!steps) return steps.error();
   std::vector<std::map<size_t, std::vector<size_t>>> runs;
   for (const Trace& trace : ranks) runs.push_back(spansOfRuns(trace));
   for (const TracedStep& step : *steps) {
-    const Expected<std::vector<RankRouting>> routing = routingOf(plan.program(), ranks, step);
+    const Expected<std::vector<RankRouting>> routing = findRouting(plan.program(), ranks, step);
     if (!routing) return routing.error();
     const Expected<BoundRouting> bound = bindAll(plan, plan.at(step.entry).routing, *routing);
     if (!bound) return bound.error();
@@ -165,8 +166,8 @@ Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep
   return {};
 }
 
-std::vector<WaitEnd> waitEndsOf(const AllSteps& steps, const std::vector<Trace>& ranks,
-                                const StepSpans& spans) {
+std::vector<WaitEnd> matchWaitEnds(const AllSteps& steps, const std::vector<Trace>& ranks,
+                                   const StepSpans& spans) {
   WaitEnds found(steps, ranks);
   const auto ofKind = [&](SpanKind kind, const auto& use) {
     for (size_t rank = 0; rank < ranks.size(); ++rank)
@@ -185,7 +186,7 @@ Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<
   std::vector<WaitEnd> ends;
   const Status done =
       forSteps(plan, ranks, [&](const TracedStep&, const AllSteps& steps, const StepSpans& spans) {
-        for (const WaitEnd& end : waitEndsOf(steps, ranks, spans)) ends.push_back(end);
+        for (const WaitEnd& end : matchWaitEnds(steps, ranks, spans)) ends.push_back(end);
       });
   if (!done) return done.error();
   return ends;

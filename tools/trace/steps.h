@@ -31,11 +31,11 @@ bool hasFailed(const std::vector<Trace>& ranks);
 // In their order. `ranks` are the traces of all ranks of the program, from rank 0. After a failure steps that
 // only some ranks have begun are left out. Errors: a rank is missing, spans were dropped, or ranks have other
 // steps.
-Expected<std::vector<TracedStep>> stepsOf(const TaskProgram& program, const std::vector<Trace>& ranks);
+Expected<std::vector<TracedStep>> findSteps(const TaskProgram& program, const std::vector<Trace>& ranks);
 
 // What each rank routed, for bindAll(). Refers to `ranks`. Error: a run whose routing was not recorded.
-Expected<std::vector<RankRouting>> routingOf(const TaskProgram& program, const std::vector<Trace>& ranks,
-                                             const TracedStep& step);
+Expected<std::vector<RankRouting>> findRouting(const TaskProgram& program, const std::vector<Trace>& ranks,
+                                               const TracedStep& step);
 
 // Nanoseconds of a run after its bind.
 int64_t timeAfterBind(const Trace& trace, const TraceSpan& run);
@@ -43,15 +43,15 @@ int64_t timeAfterBind(const Trace& trace, const TraceSpan& run);
 // The tasks and waits of a step, by rank.
 using StepSpans = std::vector<std::vector<size_t>>;
 
-// Calls use() for every step, with the tables made again. Errors: from stepsOf(), routingOf() and bindAll();
-// a task that its step does not have.
+// Calls use() for every step, with the tables made again. Errors: from findSteps(), findRouting() and
+// bindAll(); a task that its step does not have.
 using UseStep = std::function<void(const TracedStep&, const AllSteps&, const StepSpans&)>;
 Status forSteps(const Plan& plan, const std::vector<Trace>& ranks, const UseStep& use);
 
 // For each wait of a step to whose event tasks of the trace add, the last of them; the last task of another
 // rank if the last one of its own ended clearly before the wait.
-std::vector<WaitEnd> waitEndsOf(const AllSteps& steps, const std::vector<Trace>& ranks,
-                                const StepSpans& spans);
+std::vector<WaitEnd> matchWaitEnds(const AllSteps& steps, const std::vector<Trace>& ranks,
+                                   const StepSpans& spans);
 
 // Finds the ends of the waits of all steps. Errors: from forSteps().
 Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<Trace>& ranks);

@@ -50,7 +50,7 @@ Expected<std::vector<NamedFile>> readFiles(const std::string& pattern) {
 // Which program, and which one of several equal ones.
 using ProgramKey = std::pair<uint64_t, int>;
 
-std::vector<ProgramKey> keysOf(const TraceFile& file) {
+std::vector<ProgramKey> listProgramKeys(const TraceFile& file) {
   std::map<uint64_t, int> count;
   std::vector<ProgramKey> keys;
   for (const TracedProgram& each : file.programs) {
@@ -61,8 +61,8 @@ std::vector<ProgramKey> keysOf(const TraceFile& file) {
 }
 
 // The end of each exchange, by program and step.
-std::map<std::pair<ProgramKey, int64_t>, int64_t> exchangesOf(const TraceFile& file) {
-  const std::vector<ProgramKey> keys = keysOf(file);
+std::map<std::pair<ProgramKey, int64_t>, int64_t> findExchanges(const TraceFile& file) {
+  const std::vector<ProgramKey> keys = listProgramKeys(file);
   std::map<std::pair<ProgramKey, int64_t>, int64_t> ends;
   for (size_t p = 0; p < keys.size(); ++p)
     for (const Trace& trace : file.programs[p].ranks)
@@ -71,7 +71,7 @@ std::map<std::pair<ProgramKey, int64_t>, int64_t> exchangesOf(const TraceFile& f
   return ends;
 }
 
-int64_t endOf(const TraceFile& file) {
+int64_t findEnd(const TraceFile& file) {
   int64_t end = 0;
   for (const TracedProgram& each : file.programs)
     for (const Trace& trace : each.ranks)
@@ -81,10 +81,10 @@ int64_t endOf(const TraceFile& file) {
 
 // What to add to the times of a file so that they count on the first file's clock: all ranks leave an
 // exchange at about the same moment, and a failure ends all of them.
-int64_t offsetOf(const TraceFile& file, const TraceFile& first) {
+int64_t findOffset(const TraceFile& file, const TraceFile& first) {
   if (!file.clock.empty() && file.clock == first.clock) return file.origin - first.origin;
-  const auto own = exchangesOf(file), others = exchangesOf(first);
-  int64_t offset = endOf(first) - endOf(file), latest = -1;
+  const auto own = findExchanges(file), others = findExchanges(first);
+  int64_t offset = findEnd(first) - findEnd(file), latest = -1;
   for (const auto& [step, end] : own)
     if (const auto other = others.find(step); other != others.end() && other->second > latest) {
       latest = other->second;
@@ -148,7 +148,7 @@ Expected<std::vector<TracedProgram>> readTrace(const std::string& path) {
   if (!files) return files.error();
   std::vector<int64_t> offsets;
   for (const NamedFile& each : *files) {
-    offsets.push_back(offsetOf(each.file, files->front().file));
+    offsets.push_back(findOffset(each.file, files->front().file));
     if (std::abs(offsets.back()) > kMaxApart)
       return Error{fmt::format("{}: found times {} s from those of {}, expected those of one job", each.path,
                                offsets.back() / 1'000'000'000, files->front().path)};

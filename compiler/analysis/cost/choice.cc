@@ -70,7 +70,7 @@ class Chooser {
   const CutSizes& sizes() const { return sizes_; }
   const CostProblem& problem() const { return problem_; }
   const ExpectedRows& rows() const { return rows_; }
-  LayerCost cost() const { return costOf(problem_, rates_, rows_); }
+  LayerCost cost() const { return computeCost(problem_, rates_, rows_); }
 
   std::vector<Decision> decisions() const {
     std::vector<Decision> out;
@@ -83,7 +83,7 @@ class Chooser {
       add(kDecidedColumns, fixed_.tiles,
           fmt::format("tiles of at most {} columns of a product", sizes_.tiles.gmmColumns),
           why([](const CutSizes& s) { return int64_t{s.tiles.gmmColumns}; }, columnText));
-    if (has([](const Family& f) { return infoOf(f.op).isSum(); }))
+    if (has([](const Family& f) { return findInfo(f.op).isSum(); }))
       add(kDecidedGradTile, fixed_.tiles,
           fmt::format("tiles of at most {} of a weight gradient", gradText(sizes_)),
           why(
@@ -91,7 +91,7 @@ class Chooser {
                 return int64_t{s.tiles.weightGradRows} << 32 | s.tiles.weightGradColumns;
               },
               gradText));
-    if (has([&](const Family& f) { return problem_.spaceOf(f) == SpaceKind::kTokens; }))
+    if (has([&](const Family& f) { return problem_.familySpace(f) == SpaceKind::kTokens; }))
       add(kDecidedTokens, fixed_.tokenSlot, fmt::format("slots of {} tokens", sizes_.tokenSlot),
           why([](const CutSizes& s) { return int64_t{s.tokenSlot}; }, tokenText));
     if (const std::string lighter = seen_.whyNotFastest(sizes_); !lighter.empty())
@@ -100,7 +100,7 @@ class Chooser {
   }
 
  private:
-  static bool isGmm(const Family& family) { return infoOf(family.op).multiplies(); }
+  static bool isGmm(const Family& family) { return findInfo(family.op).multiplies(); }
   std::string why(const std::function<int64_t(const CutSizes&)>& valueOf,
                   const std::function<std::string(const CutSizes&)>& text) const {
     return seen_.why(sizes_, valueOf, text);
@@ -125,12 +125,12 @@ class Chooser {
   bool fits() const {
     if (fixed_.tiles) return true;
     return std::all_of(problem_.program.families.begin(), problem_.program.families.end(),
-                       [](const Family& family) { return tilesOf(family) <= kMaxTableTasks; });
+                       [](const Family& family) { return countTiles(family) <= kMaxTableTasks; });
   }
 
   void attempt(const CutSizes& sizes) {
     cutBy(sizes, problem_.program);
-    if (fits()) seen_.add(sizes, costOf(problem_, rates_, rows_));
+    if (fits()) seen_.add(sizes, computeCost(problem_, rates_, rows_));
   }
   void settle() {
     if (!seen_.empty()) take((lighter_ ? seen_.preferred() : seen_.fastest()).sizes);
@@ -161,10 +161,11 @@ class Chooser {
 
   void chooseGradTile() {
     const auto ofGrad = [](int32_t Tiling::* length) {
-      return
-          [length](const Family& f) { return infoOf(f.op).isSum() ? int64_t{f.tiling.*length} : int64_t{0}; };
+      return [length](const Family& f) {
+        return findInfo(f.op).isSum() ? int64_t{f.tiling.*length} : int64_t{0};
+      };
     };
-    if (fixed_.tiles || !has([](const Family& f) { return infoOf(f.op).isSum(); })) return;
+    if (fixed_.tiles || !has([](const Family& f) { return findInfo(f.op).isSum(); })) return;
     const CutSizes start = sizes_;
     for (int32_t rows : ladder(64, longest(ofGrad(&Tiling::m))))
       for (int32_t columns : ladder(64, longest(ofGrad(&Tiling::n)))) {
@@ -206,7 +207,7 @@ std::string spanText(const ScheduleChoice& schedule, const Family& family, size_
   const SimResult& result = schedule.entries[family.entry.value].result;
   const SimFamily& run = result.families[f];
   if (run.tasks == 0) return {};
-  const auto percent = [&](SimTime time) { return 100 * secondsOf(time) / secondsOf(result.end); };
+  const auto percent = [&](SimTime time) { return 100 * toSeconds(time) / toSeconds(result.end); };
   return fmt::format("; simulated from {:.0f}% to {:.0f}% of the entry", percent(run.firstStart),
                      percent(run.lastEnd));
 }

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 // The slots of one expert with that many rows, as bind cuts them: equal, and as few as the size allows.
-double slotsOf(double rows, int32_t slotRows) { return rows > 0 ? std::ceil(rows / slotRows) : 0; }
+double countSlots(double rows, int32_t slotRows) { return rows > 0 ? std::ceil(rows / slotRows) : 0; }
 
 // Tasks of a family that take the same time.
 struct Batch {
@@ -22,21 +22,21 @@ struct Batch {
 
 // The tasks for an expert with that many rows.
 double slotsOfExpert(const CostProblem& problem, SpaceKind space, double rows) {
-  if (infoOf(space).sums) return 1;
+  if (findInfo(space).sums) return 1;
   const int32_t slotRows = problem.slotSize(SpaceKind::kRows);
-  const double slots = slotsOf(rows, slotRows);
+  const double slots = countSlots(rows, slotRows);
   if (space != SpaceKind::kGroups) return slots;
   // as few groups of whole slots as the size allows, equal to within one slot
   return std::ceil(slots / std::max(1, problem.slotSize(SpaceKind::kGroups) / slotRows));
 }
 
 // How many ranks a row goes to.
-double copiesOf(const CostProblem& problem, SpaceKind space) {
+double countCopies(const CostProblem& problem, SpaceKind space) {
   return space == SpaceKind::kReturns ? problem.program.mesh.returnsTo(0).count : 1;
 }
 
 // Each border between two ranks cuts a slot once more.
-double piecesOf(const CostProblem& problem, const ExpectedRows& rows) {
+double countPieces(const CostProblem& problem, const ExpectedRows& rows) {
   const double borders = problem.program.mesh.sources() - 1;
   double pieces = 0;
   for (const ExpertGroup& group : rows.groups)
@@ -45,16 +45,16 @@ double piecesOf(const CostProblem& problem, const ExpectedRows& rows) {
   return pieces;
 }
 
-std::vector<Batch> batchesOf(const CostProblem& problem, const Family& family, const ExpectedRows& rows) {
-  const SpaceKind space = problem.spaceOf(family);
-  const double tiles = static_cast<double>(tilesOf(family));
+std::vector<Batch> listBatches(const CostProblem& problem, const Family& family, const ExpectedRows& rows) {
+  const SpaceKind space = problem.familySpace(family);
+  const double tiles = static_cast<double>(countTiles(family));
   std::vector<Batch> batches;
   if (isRemote(space)) {
-    const double pieces = piecesOf(problem, rows);
-    if (pieces > 0) batches.push_back({pieces * copiesOf(problem, space), rows.rows / pieces, 1});
-  } else if (infoOf(space).dense) {
+    const double pieces = countPieces(problem, rows);
+    if (pieces > 0) batches.push_back({pieces * countCopies(problem, space), rows.rows / pieces, 1});
+  } else if (findInfo(space).dense) {
     const double tokens = problem.program.maxTokens;
-    const double slots = infoOf(space).sums ? 1 : slotsOf(tokens, problem.slotSize(space));
+    const double slots = findInfo(space).sums ? 1 : countSlots(tokens, problem.slotSize(space));
     if (slots > 0) batches.push_back({slots * tiles, tokens / slots, slots});
   } else {
     for (const ExpertGroup& group : rows.groups)
@@ -67,7 +67,7 @@ std::vector<Batch> batchesOf(const CostProblem& problem, const Family& family, c
 FamilyCost familyCost(const CostProblem& problem, const Family& family, const TaskRates& rates,
                       const ExpectedRows& rows) {
   FamilyCost cost;
-  for (const Batch& batch : batchesOf(problem, family, rows)) {
+  for (const Batch& batch : listBatches(problem, family, rows)) {
     const TaskCost task = taskCost(problem.program, family, batch.rows, batch.reuse, rates);
     cost.tasks += batch.tasks;
     cost.longest = std::max(cost.longest, task.seconds());
@@ -75,9 +75,9 @@ FamilyCost familyCost(const CostProblem& problem, const Family& family, const Ta
     cost.product += batch.tasks * task.product;
     cost.memory += batch.tasks * task.memory;
   }
-  if (isRemote(problem.spaceOf(family))) {
+  if (isRemote(problem.familySpace(family))) {
     const double sources = problem.program.mesh.sources(),
-                 copies = copiesOf(problem, problem.spaceOf(family));
+                 copies = countCopies(problem, problem.familySpace(family));
     cost.link = rows.rows * (copies - 1 / sources) * family.tiling.n *
                 elementBytes(problem.program, rowsRead(family));
   }
@@ -101,12 +101,12 @@ double doubt(const FamilyCost& cost, double cores) { return cost.longest * (1 - 
 double chainEnd(const Family& family, SpaceKind space, const FamilyCost& cost, double cores) {
   if (space != SpaceKind::kRows && space != SpaceKind::kGroups && space != SpaceKind::kReturns) return 0;
   return cost.longest *
-         std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(tilesOf(family))) / cores);
+         std::max(0.0, 1 - std::min(cost.tasks, 2 * static_cast<double>(countTiles(family))) / cores);
 }
 
 // Cores that run the same families, but for limits on those that send and return: all cores if they are
 // unified; else the cube cores, the vector cores, or the vector cores that only communicate.
-std::vector<int32_t> poolsOf(const CostProblem& problem) {
+std::vector<int32_t> listPools(const CostProblem& problem) {
   const TaskProgram& program = problem.program;
   if (program.cubeCores == 0) return {program.cores};
   std::vector<int32_t> pools = {program.cubeCores, program.vectorCores - problem.communication.reserved};
@@ -114,9 +114,9 @@ std::vector<int32_t> poolsOf(const CostProblem& problem) {
   return pools;
 }
 
-size_t poolOf(const std::vector<int32_t>& pools, const CostProblem& problem, const Family& family) {
+size_t findPool(const std::vector<int32_t>& pools, const CostProblem& problem, const Family& family) {
   if (pools.size() == 1 || family.core == CoreKind::kCube) return 0;
-  return isRemote(problem.spaceOf(family)) ? pools.size() - 1 : 1;
+  return isRemote(problem.familySpace(family)) ? pools.size() - 1 : 1;
 }
 
 // The time of the cores of a pool in an entry, in seconds summed over the cores.
@@ -130,20 +130,20 @@ struct PoolCost {
 
 double entryCost(const CostProblem& problem, uint32_t entry, const Rates& rates,
                  const std::vector<FamilyCost>& families) {
-  const std::vector<int32_t> pools = poolsOf(problem);
+  const std::vector<int32_t> pools = listPools(problem);
   std::vector<PoolCost> costs(pools.size());
   double link = 0;
   for (size_t f = 0; f < families.size(); ++f) {
     const Family& family = problem.program.families[f];
     if (family.entry.value != entry) continue;
-    const size_t pool = poolOf(pools, problem, family);
-    const double all = pools[pool], cores = coresOf(problem, family);
+    const size_t pool = findPool(pools, problem, family);
+    const double all = pools[pool], cores = coreCount(problem, family);
     costs[pool].busy += families[f].seconds / all;
     if (cores < all) costs[pool].few += families[f].seconds / cores;
     costs[pool].rest += uneven(families[f], cores) + doubt(families[f], cores);
-    costs[pool].chain += chainEnd(family, problem.spaceOf(family), families[f], cores);
+    costs[pool].chain += chainEnd(family, problem.familySpace(family), families[f], cores);
     link += families[f].link;
-    if (infoOf(problem.spaceOf(family)).sums) costs[pool].fill += families[f].seconds / cores;
+    if (findInfo(problem.familySpace(family)).sums) costs[pool].fill += families[f].seconds / cores;
   }
   PoolCost most;
   double chain = 0;
@@ -167,18 +167,20 @@ StepShape CostProblem::step() const {
   return {program.mesh, program.experts, program.topK, program.maxTokens};
 }
 
-int32_t coresOf(const CostProblem& problem, const Family& family) {
+int32_t coreCount(const CostProblem& problem, const Family& family) {
   return coresFor(problem.program, family, problem.communication).count;
 }
 
-int64_t tilesOf(const Family& family) { return std::max<int64_t>(1, tilesOf(family.op, family.tiling)); }
+int64_t countTiles(const Family& family) {
+  return std::max<int64_t>(1, countTiles(family.op, family.tiling));
+}
 
-LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows) {
+LayerCost computeCost(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows) {
   const TaskProgram& program = problem.program;
   LayerCost cost;
   for (const Family& family : program.families)
     cost.families.push_back(
-        familyCost(problem, family, TaskRates(rates, std::max(1, program.coresOf(family.core))), rows));
+        familyCost(problem, family, TaskRates(rates, std::max(1, program.coreCount(family.core))), rows));
   for (uint32_t entry = 0; entry < program.entries.size(); ++entry) {
     cost.entries.push_back(entryCost(problem, entry, rates, cost.families));
     cost.seconds += cost.entries.back();

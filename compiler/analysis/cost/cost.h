@@ -28,17 +28,17 @@ struct CostProblem {
   TaskProgram program;
   CommunicationCores communication;
 
-  SpaceKind spaceOf(const Family& family) const { return program.at(family.space).kind; }
+  SpaceKind familySpace(const Family& family) const { return program.at(family.space).kind; }
   // The size of a slot of that space; 0 if the program has no such space.
   int32_t slotSize(SpaceKind space) const;
   StepShape step() const;
 };
 
 // The cores that share the family's tasks.
-int32_t coresOf(const CostProblem& problem, const Family& family);
+int32_t coreCount(const CostProblem& problem, const Family& family);
 
 // Tasks of a family per slot of its space, by its tiling.
-int64_t tilesOf(const Family& family);
+int64_t countTiles(const Family& family);
 
 struct FamilyCost {
   double tasks = 0;    // per step at the busiest rank
@@ -60,6 +60,6 @@ struct LayerCost {
 inline constexpr double kNoise = 0.98;
 inline bool isNoise(double longer, double shorter) { return longer * kNoise <= shorter; }
 
-LayerCost costOf(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows);
+LayerCost computeCost(const CostProblem& problem, const Rates& rates, const ExpectedRows& rows);
 
 }  // namespace sluice

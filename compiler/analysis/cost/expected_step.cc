@@ -42,7 +42,7 @@ int32_t rowsBefore(int64_t total, int64_t source, int64_t sources) {
 }
 
 // Returns the rows of the rank's experts, by peer: equal parts from all that hold different tokens.
-std::vector<int32_t> countsOf(const std::vector<int32_t>& rowsOfExperts, const Mesh& mesh) {
+std::vector<int32_t> countRowsByPeer(const std::vector<int32_t>& rowsOfExperts, const Mesh& mesh) {
   std::vector<int32_t> counts;
   for (int32_t peer = 0; peer < mesh.peers(); ++peer)
     for (const int32_t rows : rowsOfExperts) {
@@ -71,7 +71,7 @@ ExpectedStep expectStep(const CostProblem& problem, const ExpectedRows& rows, in
                            .slotRows = slotRows,
                            .groupSlots = groupRows > slotRows ? groupRows / slotRows : 0,
                            .ownLast = ownLast};
-  const std::vector<int32_t> counts = countsOf(pickExperts(rows, experts), mesh);
+  const std::vector<int32_t> counts = countRowsByPeer(pickExperts(rows, experts), mesh);
   buildReceived(shape, step.rank, {counts.data(), static_cast<size_t>(experts)}, tables);
   // the rank as far after this one as the source is before it
   tables.sends.clear();

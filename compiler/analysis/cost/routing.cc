@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxGroups = 32;
 
 // Shares of all experts, of any scale.
-std::vector<double> sharesOf(const Expectation& expectation, size_t experts) {
+std::vector<double> computeShares(const Expectation& expectation, size_t experts) {
   std::vector<double> shares(experts, 1.0);
   if (!expectation.shares.empty())
     for (size_t e = 0; e < experts; ++e)
@@ -46,7 +46,7 @@ std::vector<double> fillRows(const std::vector<double>& shares, double rows, dou
   return filled;
 }
 
-std::vector<ExpertGroup> groupsOf(std::vector<double> rows) {
+std::vector<ExpertGroup> countGroups(std::vector<double> rows) {
   std::sort(rows.begin(), rows.end(), std::greater<>());
   std::vector<ExpertGroup> groups;
   const size_t step = (rows.size() + kMaxGroups - 1) / kMaxGroups;
@@ -92,7 +92,7 @@ std::vector<ExpertGroup> spreadByChance(const std::vector<ExpertGroup>& groups, 
 ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape) {
   const double tokens = static_cast<double>(shape.tokens) * static_cast<double>(shape.mesh.sources());
   const std::vector<double> rows =
-      fillRows(sharesOf(expectation, static_cast<size_t>(shape.experts)),
+      fillRows(computeShares(expectation, static_cast<size_t>(shape.experts)),
                tokens * static_cast<double>(std::min(shape.topK, shape.experts)), tokens);
   const ExpertDeal deal{shape.mesh, static_cast<int32_t>(shape.experts)};
   ExpectedRows best;
@@ -106,7 +106,7 @@ ExpectedRows expectRows(const Expectation& expectation, const StepShape& shape) 
       hottest = first;
     }
   }
-  best.groups = spreadByChance(groupsOf({hottest, hottest + best.experts}), tokens);
+  best.groups = spreadByChance(countGroups({hottest, hottest + best.experts}), tokens);
   return best;
 }
 

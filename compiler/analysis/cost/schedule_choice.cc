@@ -39,21 +39,21 @@ std::string busyText(const TaskProgram& program, const SimResult& result) {
     int32_t count;
   };
   const SimRankTimes& times = result.ranks.front();
-  const double end = secondsOf(result.end);
+  const double end = toSeconds(result.end);
   double all = 0;
   std::string text;
   for (const Cores& cores : {Cores{CoreKind::kUnified, "cores", program.cores},
                              {CoreKind::kCube, "cube cores", program.cubeCores},
                              {CoreKind::kVector, "vector cores", program.vectorCores}}) {
     if (cores.count == 0) continue;
-    const double busy = secondsOf(times.busy[static_cast<size_t>(cores.kind)]), most = end * cores.count;
+    const double busy = toSeconds(times.busy[static_cast<size_t>(cores.kind)]), most = end * cores.count;
     text += fmt::format("{}{} {:.0f}% busy", text.empty() ? "" : ", ", cores.name, 100 * busy / most);
     all += most;
   }
   return text +
          fmt::format("; {:.0f}% of the time is waiting for rows, {:.0f}% for other tasks, {:.0f}% the end",
-                     100 * secondsOf(times.arrival) / all, 100 * secondsOf(times.producer) / all,
-                     100 * secondsOf(times.idle) / all);
+                     100 * toSeconds(times.arrival) / all, 100 * toSeconds(times.producer) / all,
+                     100 * toSeconds(times.idle) / all);
 }
 
 // How many experts of the rank to simulate so that no entry runs more than kMaxTasks; 0 if one expert is
@@ -79,8 +79,8 @@ double wholeSeconds(const TaskProgram& program, const Rates& rates, const SimRes
   for (const auto& [kind, cores] : {std::pair{CoreKind::kUnified, program.cores},
                                     {CoreKind::kCube, program.cubeCores},
                                     {CoreKind::kVector, program.vectorCores}})
-    if (cores > 0) rest = std::max(rest, secondsOf(times.busy[static_cast<size_t>(kind)]) / cores);
-  return secondsOf(result.end) + (1 / part - 1) * rest;
+    if (cores > 0) rest = std::max(rest, toSeconds(times.busy[static_cast<size_t>(kind)]) / cores);
+  return toSeconds(result.end) + (1 / part - 1) * rest;
 }
 
 // The runner-up; it may even be better, but only within the noise.
@@ -121,12 +121,12 @@ class Scheduler {
   // Cuts the problem by the candidate's sizes.
   int32_t expertsFor(size_t candidate) {
     cutBy(candidates_[candidate], problem_.program);
-    return expertsToSimulate(problem_, rows_, costOf(problem_, rates_, rows_));
+    return expertsToSimulate(problem_, rows_, computeCost(problem_, rates_, rows_));
   }
 
   // The problem must be cut by the candidate's sizes.
   std::optional<Plan> planOf(size_t candidate, std::span<const LaneRule> rules) const {
-    const Windows windows = chooseWindows(most_, problem_, costOf(problem_, rates_, rows_));
+    const Windows windows = chooseWindows(most_, problem_, computeCost(problem_, rates_, rows_));
     Expected<VerifiedProgram> program = complete_(candidates_[candidate], windows, rules);
     if (!program) return std::nullopt;
     return Plan::make(std::move(*program));
@@ -187,7 +187,7 @@ class Scheduler {
   }
 
   // Rules that give the same order count as one.
-  std::vector<LaneRule> rulesOf(uint32_t entry) const {
+  std::vector<LaneRule> listRules(uint32_t entry) const {
     std::set<std::vector<int32_t>> orders;
     std::vector<LaneRule> rules;
     for (LaneRule rule : kLaneRules)
@@ -196,7 +196,7 @@ class Scheduler {
   }
 
   bool chooseRule(uint32_t entry) {
-    const std::vector<LaneRule> rules = rulesOf(entry);
+    const std::vector<LaneRule> rules = listRules(entry);
     std::vector<SimulatedEntry> simulated;
     for (LaneRule rule : rules) {
       const std::optional<Plan> plan = planOf(choice_.sizes, rulesWith(entry, rule));
@@ -212,7 +212,7 @@ class Scheduler {
     for (size_t i = other + 1; i < rules.size(); ++i)
       if (i != best && simulated[i].seconds < simulated[other].seconds) other = i;
     const auto isGrad = [&](const Family& family) {
-      return family.entry.value == entry && infoOf(problem_.spaceOf(family)).sums;
+      return family.entry.value == entry && findInfo(problem_.familySpace(family)).sums;
     };
     const std::vector<Family>& families = problem_.program.families;
     const bool hasGrads = std::any_of(families.begin(), families.end(), isGrad);
@@ -242,13 +242,13 @@ class Scheduler {
   ScheduleChoice choice_;
 };
 
-int32_t windowOf(int32_t window, const CostProblem& problem, const LayerCost& cost, SpaceKind kind) {
+int32_t chooseWindow(int32_t window, const CostProblem& problem, const LayerCost& cost, SpaceKind kind) {
   int64_t maxTiles = 1, fill = 1;
   double slots = 0;
   for (size_t f = 0; f < problem.program.families.size(); ++f) {
     const Family& family = problem.program.families[f];
-    if (problem.spaceOf(family) != kind) continue;
-    const int64_t tiles = tilesOf(family), cores = coresOf(problem, family);
+    if (problem.familySpace(family) != kind) continue;
+    const int64_t tiles = countTiles(family), cores = coreCount(problem, family);
     maxTiles = std::max(maxTiles, tiles);
     fill = std::max(fill, (cores + tiles - 1) / tiles);
     slots = std::max(slots, cost.families[f].tasks / static_cast<double>(tiles));
@@ -267,7 +267,9 @@ ScheduleChoice chooseSchedule(CostProblem problem, const Rates& rates, const Exp
 }
 
 Windows chooseWindows(const Windows& most, const CostProblem& problem, const LayerCost& cost) {
-  const auto choose = [&](int32_t window, SpaceKind kind) { return windowOf(window, problem, cost, kind); };
+  const auto choose = [&](int32_t window, SpaceKind kind) {
+    return chooseWindow(window, problem, cost, kind);
+  };
   Windows windows;
   windows.tokens = choose(most.tokens, SpaceKind::kTokens);
   windows.rows = choose(most.rows, SpaceKind::kRows);
@@ -275,7 +277,9 @@ Windows chooseWindows(const Windows& most, const CostProblem& problem, const Lay
                 groupRows = problem.slotSize(SpaceKind::kGroups);
   if (groupRows > slotRows) {
     // cut-tasks gives the windows of groups and of slots the same number of rows
-    const auto isInRows = [&](const Family& family) { return problem.spaceOf(family) == SpaceKind::kRows; };
+    const auto isInRows = [&](const Family& family) {
+      return problem.familySpace(family) == SpaceKind::kRows;
+    };
     const std::vector<Family>& families = problem.program.families;
     const int32_t slots = groupRows / slotRows;
     const int32_t ofGroups = slots * choose(std::max(1, most.rows / slots), SpaceKind::kGroups);

@@ -16,7 +16,7 @@ namespace {
 constexpr double kClose = 1.05;  // candidates may take this factor longer than the fastest
 constexpr int32_t kWide = 1024;  // columns of a tile
 
-auto kindOf(const CutSizes& sizes) {
+auto sizesKind(const CutSizes& sizes) {
   const int64_t area = int64_t{sizes.tiles.weightGradRows} * sizes.tiles.weightGradColumns;
   return std::tuple(sizes.slotRows, sizes.tiles.gmmColumns, std::bit_width(static_cast<uint64_t>(area)));
 }
@@ -48,9 +48,9 @@ const SeenSize& SeenSizes::preferred() const {
 
 std::vector<CutSizes> SeenSizes::candidates(size_t most) const {
   std::vector<const SeenSize*> close;
-  std::set<decltype(kindOf({}))> kinds;
+  std::set<decltype(sizesKind({}))> kinds;
   for (const SeenSize* size : inOrder())
-    if (size->seconds < fastest().seconds * kClose && kinds.insert(kindOf(size->sizes)).second)
+    if (size->seconds < fastest().seconds * kClose && kinds.insert(sizesKind(size->sizes)).second)
       close.push_back(size);
   std::vector<size_t> picked;
   std::map<int32_t, size_t> withRows;

@@ -53,12 +53,12 @@ void setRegisters(Machine& m, int count, const std::string& what, bool takes) {
 
 }  // namespace
 
-std::string nameOf(const Block& block, const Barrier* barrier) {
+std::string barrierName(const Block& block, const Barrier* barrier) {
   return fmt::format("the barrier at {} of shared memory",
                      reinterpret_cast<const std::byte*>(barrier) - block.shared);
 }
 
-BarrierState& stateOf(Machine& m, const Barrier* barrier) {
+BarrierState& findState(Machine& m, const Barrier* barrier) {
   m.checkAccess(barrier, sizeof(Barrier), true);
   const auto found = m.block().barriers.find(barrier);
   if (found == m.block().barriers.end()) m.fail("uses a barrier that was not made");
@@ -153,9 +153,9 @@ void arrive(Barrier* barrier, uint32_t bytes) {
   const Quiet quiet;
   Machine& m = machine();
   m.yield();
-  BarrierState& state = stateOf(m, barrier);
+  BarrierState& state = findState(m, barrier);
   if (state.pending == 0)
-    m.fail(fmt::format("arrives at {} more often than {} times in a phase", nameOf(m.block(), barrier),
+    m.fail(fmt::format("arrives at {} more often than {} times in a phase", barrierName(m.block(), barrier),
                        state.count));
   state.order[state.phase % 2].releaseBy(m.self());
   state.bytes += bytes;
@@ -167,7 +167,7 @@ void arrive(Barrier* barrier, uint32_t bytes) {
 bool hasEnded(Barrier* barrier, int parity) {
   const Quiet quiet;
   Machine& m = machine();
-  BarrierState& state = stateOf(m, barrier);
+  BarrierState& state = findState(m, barrier);
   if (parity != 0 && parity != 1) m.fail(fmt::format("hasEnded(): parity {}", parity));
   const Condition ended{.number = &state.phase, .mask = 1, .before = static_cast<uint64_t>(parity)};
   m.self().waitsForPhase = barrier;

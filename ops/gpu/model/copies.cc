@@ -38,7 +38,7 @@ Map mapFrom(Machine& m, const TensorMap* map) {
 // Reads the map of a copy: a map in memory of the device, not among the arguments of the kernel, needs a
 // fence.
 Map fencedMapFrom(Machine& m, const TensorMap* map) {
-  if (m.regionOf(map) != nullptr && !m.block().fencedMaps.contains(map))
+  if (m.findRegion(map) != nullptr && !m.block().fencedMaps.contains(map))
     m.fail("copies by a TensorMap in memory without fenceMap()");
   return mapFrom(m, map);
 }
@@ -50,7 +50,7 @@ struct Box {
 
   size_t bytes() const { return kAreaRow * static_cast<size_t>(map.boxRows); }
   // The elements of a row of the box that exist; 0: the row does not.
-  int columnsOf(int boxRow) const {
+  int countColumns(int boxRow) const {
     if (row + boxRow < 0 || row + boxRow >= map.rows || outer < 0 || outer >= map.outers || column < 0)
       return 0;
     return std::clamp(map.columns - column, 0, map.boxColumns);
@@ -77,7 +77,7 @@ void forgetWriters(Machine& m, const std::byte* to, size_t bytes) {
 void land(const Box& box, std::byte* to, uint32_t first, int rows) {
   for (int r = 0; r < box.map.boxRows; ++r) {
     std::byte line[kAreaRow] = {};
-    const auto there = static_cast<size_t>(box.columnsOf(r) * box.map.elementBytes);
+    const auto there = static_cast<size_t>(box.countColumns(r) * box.map.elementBytes);
     if (r >= rows)
       std::memset(line, static_cast<int>(kNan), there);
     else if (there > 0)
@@ -88,7 +88,7 @@ void land(const Box& box, std::byte* to, uint32_t first, int rows) {
   announceWrite(to, box.bytes());
 }
 
-std::vector<std::byte> linesOf(const Box& box, const std::byte* from) {
+std::vector<std::byte> gatherLines(const Box& box, const std::byte* from) {
   std::vector<std::byte> lines(box.bytes());
   for (int r = 0; r < box.map.boxRows; ++r)
     for (uint32_t byte = 0; byte < kAreaRow; byte += 16)
@@ -100,7 +100,7 @@ std::vector<std::byte> linesOf(const Box& box, const std::byte* from) {
 
 void writeLines(const Box& box, const std::vector<std::byte>& lines, bool adds) {
   for (int r = 0; r < box.map.boxRows; ++r) {
-    const int columns = box.columnsOf(r);
+    const int columns = box.countColumns(r);
     const auto bytes = static_cast<size_t>(columns * box.map.elementBytes);
     if (bytes == 0) continue;
     const std::byte* const line = lines.data() + static_cast<size_t>(r) * kAreaRow;
@@ -124,7 +124,7 @@ void writeLines(const Box& box, const std::vector<std::byte>& lines, bool adds) 
 // Posts a load that fills `bytes` at `to` by fill().
 void postLoad(std::byte* to, size_t bytes, Barrier* barrier, const std::function<void()>& fill) {
   Machine& m = machine();
-  BarrierState& state = stateOf(m, barrier);
+  BarrierState& state = findState(m, barrier);
   std::memset(to, static_cast<int>(kNan), bytes);
   forgetWriters(m, to, bytes);
   const Actor actor;
@@ -176,10 +176,10 @@ void checkRun(Machine& m, const std::byte* shared, const std::byte* global, uint
   m.checkAccess(global, bytes);
 }
 
-Box boxOf(Machine& m, const TensorMap* map, int column, int row, int outer) {
+Box makeBox(Machine& m, const TensorMap* map, int column, int row, int outer) {
   const Box box{fencedMapFrom(m, map), column, row, outer};
   for (int r = 0; r < box.map.boxRows; ++r)
-    if (const int columns = box.columnsOf(r); columns > 0)
+    if (const int columns = box.countColumns(r); columns > 0)
       m.checkAccess(box.rowIn(r), static_cast<size_t>(columns * box.map.elementBytes));
   return box;
 }
@@ -212,7 +212,7 @@ void copyPart(std::byte* to, const std::byte* from, bool isThere) {
 void holdForParts(Barrier* barrier) {
   const Quiet quiet;
   Machine& m = machine();
-  BarrierState& state = stateOf(m, barrier);
+  BarrierState& state = findState(m, barrier);
   ++state.pending;
   const Actor actor;
   m.post(nullptr, [&m, &state, actor, thread = m.running, parts = std::move(m.self().parts)] {
@@ -222,7 +222,7 @@ void holdForParts(Barrier* barrier) {
         const std::byte zeros[16] = {};
         std::memcpy(part.to, part.from == nullptr ? zeros : part.from, 16);
         announceWrite(part.to, 16);
-        const Machine::RecordPlace place = m.recordOf(part.to);
+        const Machine::RecordPlace place = m.findRecord(part.to);
         place.records->at(place.offset) = {thread + 1, m.threads[static_cast<size_t>(thread)]->proxyFences,
                                            ++m.epoch};
       }
@@ -239,12 +239,12 @@ void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column,
              int rows) {
   const Quiet quiet;
   Machine& m = machine();
-  const Box box = boxOf(m, from, column, row, outer);
+  const Box box = makeBox(m, from, column, row, outer);
   if (rows < 0 || rows > box.map.boxRows)
     m.fail(fmt::format("copyBox(): {} rows, expected 0 to {}", rows, box.map.boxRows));
   checkPlace(m, to, box.bytes(), box.map.boxRows == 1 ? kAreaRow : 8 * kAreaRow);
   for (int r = 0; r < rows; ++r)
-    checkKnown(m, box.rowIn(r), static_cast<size_t>(box.columnsOf(r) * box.map.elementBytes));
+    checkKnown(m, box.rowIn(r), static_cast<size_t>(box.countColumns(r) * box.map.elementBytes));
   const uint32_t first = static_cast<uint32_t>(to - m.block().shared) / kAreaRow % 8;
   postLoad(to, box.bytes(), barrier, [box, to, first, rows] { land(box, to, first, rows); });
 }
@@ -252,11 +252,11 @@ void copyBox(std::byte* to, const TensorMap* from, Barrier* barrier, int column,
 void storeBox(const TensorMap* to, const std::byte* from, int column, int row, int outer, bool adds) {
   const Quiet quiet;
   Machine& m = machine();
-  const Box box = boxOf(m, to, column, row, outer);
+  const Box box = makeBox(m, to, column, row, outer);
   if (adds && box.map.elementBytes != 4) m.fail("addBox() of a matrix that is not fp32");
   checkPlace(m, from, box.bytes(), 1024);
   postStore(
-      from, box.bytes(), [box, from] { return linesOf(box, from); },
+      from, box.bytes(), [box, from] { return gatherLines(box, from); },
       [box, adds](const std::vector<std::byte>& lines) { writeLines(box, lines, adds); });
 }
 
@@ -321,8 +321,8 @@ void waitStores(int groups, bool onlyRead) {
     own.storeGroups.erase(own.storeGroups.begin(), own.storeGroups.begin() + static_cast<ptrdiff_t>(done));
 }
 
-TensorMap mapOf(const void* data, int elementBytes, int columns, int rows, int outers, int64_t rowPitch,
-                int64_t outerPitch, int boxColumns, int boxRows) {
+TensorMap makeMap(const void* data, int elementBytes, int columns, int rows, int outers, int64_t rowPitch,
+                  int64_t outerPitch, int boxColumns, int boxRows) {
   const Map map{static_cast<const std::byte*>(data),
                 rowPitch,
                 outerPitch,
@@ -341,10 +341,10 @@ TensorMap mapOf(const void* data, int elementBytes, int columns, int rows, int o
   return result;
 }
 
-TensorMap mapOf(const MappedMatrix& matrix) {
-  return mapOf(matrix.data, matrix.elementBytes, static_cast<int>(matrix.columns),
-               static_cast<int>(matrix.rows), static_cast<int>(matrix.outers), matrix.rowPitch,
-               matrix.outerPitch, matrix.boxColumns, matrix.boxRows);
+TensorMap makeMap(const MappedMatrix& matrix) {
+  return makeMap(matrix.data, matrix.elementBytes, static_cast<int>(matrix.columns),
+                 static_cast<int>(matrix.rows), static_cast<int>(matrix.outers), matrix.rowPitch,
+                 matrix.outerPitch, matrix.boxColumns, matrix.boxRows);
 }
 
 }  // namespace sluice::gpu::model

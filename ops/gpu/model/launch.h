@@ -32,8 +32,8 @@ void registerGlobal(const void* data, size_t bytes);
 
 // Returns the map of a matrix of bf16 or fp32 (2 or 4 bytes per element) [outers, rows, columns]. Its pitches
 // in bytes are multiples of 16, as is `data`. A row of a box has 128 bytes, a box at most 256 rows.
-TensorMap mapOf(const void* data, int elementBytes, int columns, int rows, int outers, int64_t rowPitch,
-                int64_t outerPitch, int boxColumns, int boxRows);
-TensorMap mapOf(const MappedMatrix& matrix);
+TensorMap makeMap(const void* data, int elementBytes, int columns, int rows, int outers, int64_t rowPitch,
+                  int64_t outerPitch, int boxColumns, int boxRows);
+TensorMap makeMap(const MappedMatrix& matrix);
 
 }  // namespace sluice::gpu::model

@@ -258,22 +258,23 @@ std::string Machine::where(const Thread& thread) const {
 }
 
 // What a thread waits for, in words; empty: for nothing.
-std::string Machine::waitOf(const Thread& thread) const {
+std::string Machine::describeThreadWait(const Thread& thread) const {
   std::string what(thread.waitsFor);
   if (!thread.waitsForPhase) return what;
   const Block& block = *blocks[static_cast<size_t>(thread.block)];
   const BarrierState& state = *block.barriers.at(thread.waitsForPhase);
   return what + fmt::format(" of parity {} of {} ({} arrivals and {} bytes are missing)", state.phase % 2,
-                            nameOf(block, thread.waitsForPhase), state.pending, state.bytes);
+                            barrierName(block, thread.waitsForPhase), state.pending, state.bytes);
 }
 
 // By block: "threads 0 to 31 wait for a phase of barrier 64", equal waits of neighbours as one.
 std::string Machine::describeDeadlock() const {
   std::string text = "no thread goes on";
   for (size_t i = 0; i < threads.size();) {
-    const std::string what = waitOf(*threads[i]);
+    const std::string what = describeThreadWait(*threads[i]);
     size_t end = i + 1;
-    while (end < threads.size() && threads[end]->block == threads[i]->block && waitOf(*threads[end]) == what)
+    while (end < threads.size() && threads[end]->block == threads[i]->block &&
+           describeThreadWait(*threads[end]) == what)
       ++end;
     if (!what.empty())
       text += fmt::format("; block {}, threads {} to {} wait for {}", threads[i]->block, threads[i]->index,

@@ -205,9 +205,9 @@ class Machine {
   void note(const std::string& what);
 
   // The block whose shared memory has the address; null: none.
-  Block* blockOf(const void* address);
+  Block* findBlock(const void* address);
   // The region that has the address; null: none.
-  Region* regionOf(const void* address);
+  Region* findRegion(const void* address);
   // Fails if the bytes are not in `memory` that the running thread may access.
   void checkAccess(const void* address, size_t bytes, bool onlyShared = false);
   // Where the record of a granule is; in no memory of the kernel: null.
@@ -215,7 +215,7 @@ class Machine {
     Records* records = nullptr;
     size_t offset = 0;
   };
-  RecordPlace recordOf(const void* address);
+  RecordPlace findRecord(const void* address);
   // The record of a granule; null: no plain store wrote to it.
   Written* writtenAt(const void* address);
 
@@ -248,7 +248,7 @@ class Machine {
   void wakeReady();
   bool happenOne();
   std::string describeDeadlock() const;
-  std::string waitOf(const Thread& thread) const;
+  std::string describeThreadWait(const Thread& thread) const;
   void finish();
 
   bool isLate(int thread);
@@ -263,9 +263,9 @@ class Machine {
 // Returns the machine of the run under way.
 Machine& machine();
 
-std::string nameOf(const Block& block, const Barrier* barrier);
+std::string barrierName(const Block& block, const Barrier* barrier);
 // Returns the state of a barrier, which must have been made and fenced.
-BarrierState& stateOf(Machine& m, const Barrier* barrier);
+BarrierState& findState(Machine& m, const Barrier* barrier);
 // Bytes that a copy has brought, or the end of what a thread held the phase for.
 void landBytes(BarrierState& state, int64_t bytes);
 void endHold(BarrierState& state);

@@ -24,7 +24,7 @@ void checkAligned(Machine& m, const void* address, size_t bytes) {
 
 }  // namespace
 
-Region* Machine::regionOf(const void* address) {
+Region* Machine::findRegion(const void* address) {
   const auto after =
       std::ranges::upper_bound(regions, static_cast<const std::byte*>(address), std::less(), &Region::data);
   if (after == regions.begin()) return nullptr;
@@ -32,7 +32,7 @@ Region* Machine::regionOf(const void* address) {
   return isWithin(address, 1, region.data, region.bytes) ? &region : nullptr;
 }
 
-Block* Machine::blockOf(const void* address) {
+Block* Machine::findBlock(const void* address) {
   if (running >= 0 && isWithin(address, 1, block().shared, launch.sharedBytes)) return &block();
   for (const auto& block : blocks)
     if (isWithin(address, 1, block->shared, launch.sharedBytes)) return block.get();
@@ -40,29 +40,29 @@ Block* Machine::blockOf(const void* address) {
 }
 
 void Machine::checkAccess(const void* address, size_t bytes, bool onlyShared) {
-  if (const Block* const owner = blockOf(address)) {
+  if (const Block* const owner = findBlock(address)) {
     if (owner != &block()) fail("accesses the shared memory of another block");
     if (isWithin(address, bytes, owner->shared, launch.sharedBytes)) return;
     fail(fmt::format("accesses {} bytes at {} of {} bytes of shared memory", bytes,
                      static_cast<const std::byte*>(address) - owner->shared, launch.sharedBytes));
   }
   if (onlyShared) fail("needs an address in shared memory");
-  const Region* const region = regionOf(address);
+  const Region* const region = findRegion(address);
   if (!region || !isWithin(address, bytes, region->data, region->bytes))
     fail(fmt::format("accesses {} bytes that are in no memory of the kernel", bytes));
 }
 
-Machine::RecordPlace Machine::recordOf(const void* address) {
+Machine::RecordPlace Machine::findRecord(const void* address) {
   const auto offset = [&](const std::byte* area) {
     return static_cast<size_t>(static_cast<const std::byte*>(address) - area);
   };
-  if (Block* const owner = blockOf(address)) return {&owner->written, offset(owner->shared)};
-  if (Region* const region = regionOf(address)) return {&region->written, offset(region->data)};
+  if (Block* const owner = findBlock(address)) return {&owner->written, offset(owner->shared)};
+  if (Region* const region = findRegion(address)) return {&region->written, offset(region->data)};
   return {};
 }
 
 Written* Machine::writtenAt(const void* address) {
-  const RecordPlace place = recordOf(address);
+  const RecordPlace place = findRecord(address);
   return place.records ? place.records->find(place.offset) : nullptr;
 }
 
@@ -80,7 +80,7 @@ void beforeStore(void* to, size_t bytes) {
   m.yield();
   checkAligned(m, to, bytes);
   m.checkAccess(to, bytes);
-  const Machine::RecordPlace place = m.recordOf(to);
+  const Machine::RecordPlace place = m.findRecord(to);
   Thread& own = m.self();
   place.records->at(place.offset) = {m.running + 1, own.proxyFences, ++m.epoch};
   own.known[static_cast<size_t>(own.block)] = m.epoch;

@@ -18,8 +18,8 @@ constexpr float kFlying = 1.2345e-30F;  // of a sum in flight: an addition chang
 
 // What describe() packs: where the operand is in shared memory, and its pitch.
 uint64_t packed(uint64_t place, uint64_t pitch) { return place | pitch << 32; }
-uint64_t placeOf(uint64_t description) { return description & 0xffffffff; }
-uint64_t pitchOf(uint64_t description) { return description >> 32; }
+uint64_t readPlace(uint64_t description) { return description & 0xffffffff; }
+uint64_t readPitch(uint64_t description) { return description >> 32; }
 
 WarpgroupState& groupOf(Machine& m) {
   return *m.block().warpgroups[static_cast<size_t>(m.self().index / 128)];
@@ -34,7 +34,7 @@ void alignTogether(Machine& m, std::string_view what) {
 // place is where the hardware finds the element: the exchange of 16-byte parts depends on the address.
 template <class Use>
 void forElements(uint64_t description, Major major, int lines, const Use& use) {
-  const uint64_t place = placeOf(description), pitch = pitchOf(description);
+  const uint64_t place = readPlace(description), pitch = readPitch(description);
   for (int line = 0; line < lines; ++line)
     for (int k = 0; k < kDepth; ++k) {
       const auto l = static_cast<uint64_t>(line), depth = static_cast<uint64_t>(k);

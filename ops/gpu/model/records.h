@@ -23,12 +23,12 @@ class Records {
  public:
   // Null: no plain store wrote there.
   Written* find(size_t offset) {
-    Chunk* const chunk = chunkOf(offset / kBytes);
+    Chunk* const chunk = findChunk(offset / kBytes);
     return chunk ? &(*chunk)[offset / kGranule % kChunk] : nullptr;
   }
   Written& at(size_t offset) {
     const size_t index = offset / kBytes;
-    if (!chunkOf(index)) last_ = chunks_.emplace(index, std::make_unique<Chunk>()).first->second.get();
+    if (!findChunk(index)) last_ = chunks_.emplace(index, std::make_unique<Chunk>()).first->second.get();
     lastIndex_ = index;
     return (*last_)[offset / kGranule % kChunk];
   }
@@ -37,7 +37,7 @@ class Records {
   static constexpr size_t kChunk = 1024, kBytes = kChunk * kGranule;
   using Chunk = std::array<Written, kChunk>;
 
-  Chunk* chunkOf(size_t index) {
+  Chunk* findChunk(size_t index) {
     if (last_ && index == lastIndex_) return last_;
     const auto found = chunks_.find(index);
     if (found == chunks_.end()) return nullptr;

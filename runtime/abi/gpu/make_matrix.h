@@ -17,13 +17,13 @@ inline bool canBeMapped(const MappedMatrix& matrix) {
          isAligned(matrix.outerPitch);
 }
 
-// MapOf: TensorMap mapOf(const MappedMatrix&), called if there can be a map. The columns of a box follow from
-// the size of an element.
+// MapOf: TensorMap makeMap(const MappedMatrix&), called if there can be a map. The columns of a box follow
+// from the size of an element.
 template <class MapOf>
-Matrix makeMatrix(MappedMatrix matrix, const MapOf& mapOf) {
+Matrix makeMatrix(MappedMatrix matrix, const MapOf& makeMap) {
   matrix.boxColumns = 128 / matrix.elementBytes;
   const bool isMapped = canBeMapped(matrix);
-  return {.map = isMapped ? mapOf(matrix) : TensorMap{},
+  return {.map = isMapped ? makeMap(matrix) : TensorMap{},
           .head = {.data = const_cast<std::byte*>(matrix.data),
                    .rowPitch = matrix.rowPitch,
                    .outerPitch = matrix.outerPitch,

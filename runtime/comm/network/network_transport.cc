@@ -138,13 +138,13 @@ Status NetworkTransport::checkThere(int peer, uint32_t index, int64_t deadline) 
 // All ranks see the same sizes and return the same error.
 Status NetworkTransport::compareBytes(uint32_t index, size_t bytes) {
   std::lock_guard lock(mutex_);
-  const auto bytesOf = [&](int of) {
+  const auto workspaceBytes = [&](int of) {
     return of == rank() ? bytes : peerAllocations_[static_cast<size_t>(of)].bytes[index];
   };
   for (int other = 1; other < size(); ++other)
-    if (bytesOf(other) != bytesOf(0))
+    if (workspaceBytes(other) != workspaceBytes(0))
       return Error{fmt::format("symmetric allocation {} has {} bytes at rank 0 and {} at rank {}", index,
-                               bytesOf(0), bytesOf(other), other)};
+                               workspaceBytes(0), workspaceBytes(other), other)};
   return {};
 }
 

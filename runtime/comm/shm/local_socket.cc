@@ -72,7 +72,7 @@ bool awaitReadable(const FileDescriptor& file, int64_t nanoseconds) {
   return poll(&poller, 1, static_cast<int>(milliseconds)) > 0;
 }
 
-Expected<PeerProcess> peerOf(const FileDescriptor& socket) {
+Expected<PeerProcess> findPeer(const FileDescriptor& socket) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)

@@ -31,7 +31,7 @@ struct PeerProcess {
   pid_t process = 0;
   uid_t user = 0;
 };
-Expected<PeerProcess> peerOf(const FileDescriptor& socket);
+Expected<PeerProcess> findPeer(const FileDescriptor& socket);
 // A file that becomes readable when that process ends; none if the system has no such files. The process must
 // be connected, so that its number belongs to no other process.
 FileDescriptor watchPeer(const FileDescriptor& socket, pid_t process);

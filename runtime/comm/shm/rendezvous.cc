@@ -52,7 +52,7 @@ std::string rendezvousName(const std::string& job) { return fmt::format("sluice-
 Expected<Meeting> visitRendezvous(const SharedMemoryJob& job, int64_t deadline) {
   auto socket = findHost(job, deadline);
   if (!socket) return socket.error();
-  auto host = peerOf(*socket);
+  auto host = findPeer(*socket);
   if (!host) return host.error();
   if (host->user != geteuid())
     return Error{fmt::format("a process of user {} waits as rank 0 of job '{}' of user {}", host->user,

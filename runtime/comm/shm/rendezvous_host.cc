@@ -104,7 +104,7 @@ Status Host::acceptOne() {
   if (!socket) return socket.error();
   if (!*socket) return {};
   Connection connection{std::move(*socket), 0};
-  auto peer = peerOf(connection.socket);
+  auto peer = findPeer(connection.socket);
   if (!peer) return {};
   if (peer->user != geteuid()) {
     refuse(connection,

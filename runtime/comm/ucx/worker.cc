@@ -16,8 +16,8 @@ constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kKeepalive = "2s";
 
 // What an address ends with, after the bytes of UCX.
-std::string sealOf(std::string_view bytes) {
-  const uint64_t hash = hashOf(bytes);
+std::string makeSeal(std::string_view bytes) {
+  const uint64_t hash = hashContent(bytes);
   return {reinterpret_cast<const char*>(&hash), sizeof(hash)};
 }
 
@@ -26,7 +26,7 @@ std::string sealOf(std::string_view bytes) {
 bool isAddress(std::string_view bytes) {
   if (bytes.size() <= sizeof(uint64_t)) return false;
   const size_t length = bytes.size() - sizeof(uint64_t);
-  return sealOf(bytes.substr(0, length)) == bytes.substr(length);
+  return makeSeal(bytes.substr(0, length)) == bytes.substr(length);
 }
 
 Expected<std::unique_ptr<Worker>> Worker::open() {
@@ -98,7 +98,7 @@ Status Worker::start() {
   size_t length = 0;
   if (Status ok = checked(library_.workerAddress(worker_, &address, &length), "address"); !ok) return ok;
   address_.assign(reinterpret_cast<const char*>(address), length);
-  address_ += sealOf(address_);
+  address_ += makeSeal(address_);
   library_.workerReleaseAddress(worker_, address);
   return {};
 }

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-Status statusOf(cuda::Failure failure) {
+Status toStatus(cuda::Failure failure) {
   return failure == nullptr ? Status() : Status(Error{fmt::format("CUDA: {}", failure)});
 }
 
@@ -28,16 +28,16 @@ class CudaMark final : public StreamMark {
     };
     std::shared_ptr<CudaMark> mark(new CudaMark(stream));
     bool isCaptured = false;
-    Status ok = statusOf(cuda::choose(device));
-    if (ok) ok = statusOf(cuda::isCaptured(stream, &isCaptured));
+    Status ok = toStatus(cuda::choose(device));
+    if (ok) ok = toStatus(cuda::isCaptured(stream, &isCaptured));
     if (!ok) return fail(ok);
     if (isCaptured)
       return Error{
           "the caller's stream is being captured into a CUDA graph, of which a step cannot be a part: the "
           "host "
           "reads its routing"};
-    ok = statusOf(cuda::makeEvent(&mark->event_));
-    if (ok) ok = statusOf(cuda::record(mark->event_, stream));
+    ok = toStatus(cuda::makeEvent(&mark->event_));
+    if (ok) ok = toStatus(cuda::record(mark->event_, stream));
     if (!ok) return fail(ok);
     return std::shared_ptr<StreamMark>(std::move(mark));
   }
@@ -47,11 +47,11 @@ class CudaMark final : public StreamMark {
   CudaMark(const CudaMark&) = delete;
   CudaMark& operator=(const CudaMark&) = delete;
 
-  Status precede(void* work) const { return statusOf(cuda::waitFor(work, event_)); }
+  Status precede(void* work) const { return toStatus(cuda::waitFor(work, event_)); }
   // With the same event, which nobody waits for any more.
   Status follow(void* work) const {
-    const Status recorded = statusOf(cuda::record(event_, work));
-    return recorded ? statusOf(cuda::waitFor(stream_, event_)) : recorded;
+    const Status recorded = toStatus(cuda::record(event_, work));
+    return recorded ? toStatus(cuda::waitFor(stream_, event_)) : recorded;
   }
 
  private:
@@ -90,18 +90,18 @@ class CudaBackend final : public GpuBackend {
   }
   Status follow(StreamMark& mark) override {
     const cuda::Failure chosen = cuda::choose(group_->device());
-    return chosen != nullptr ? statusOf(chosen) : static_cast<CudaMark&>(mark).precede(group_->stream());
+    return chosen != nullptr ? toStatus(chosen) : static_cast<CudaMark&>(mark).precede(group_->stream());
   }
   Status settle() override {
     return onDevice([&] { return cuda::settle(group_->stream()); });
   }
   Status precede(StreamMark& mark) override {
     const cuda::Failure chosen = cuda::choose(group_->device());
-    return chosen != nullptr ? statusOf(chosen) : static_cast<CudaMark&>(mark).follow(group_->stream());
+    return chosen != nullptr ? toStatus(chosen) : static_cast<CudaMark&>(mark).follow(group_->stream());
   }
 
-  Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
-    return statusOf(cuda::mapOf(matrix, &map));
+  Status makeMap(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
+    return toStatus(cuda::makeMap(matrix, &map));
   }
 
   Expected<StepOutcome> run(const StepTables& tables, Transport& transport, double timeoutSeconds) override {
@@ -112,7 +112,7 @@ class CudaBackend final : public GpuBackend {
   template <class Call>
   Status onDevice(const Call& call) const {
     const cuda::Failure chosen = cuda::choose(group_->device());
-    return statusOf(chosen != nullptr ? chosen : call());
+    return toStatus(chosen != nullptr ? chosen : call());
   }
 
   const std::shared_ptr<CudaGroup> group_;
@@ -142,14 +142,14 @@ Expected<std::pair<int, GpuFacts>> findGpu(std::string_view name) {
   if (!number) return number.error();
   const auto fail = [&](const Status& status) { return Error{failureText(name, status.error().message)}; };
   GpuFacts facts;
-  if (Status ok = statusOf(cuda::describeVersions(&facts.driver, &facts.runtime)); !ok) return fail(ok);
+  if (Status ok = toStatus(cuda::describeVersions(&facts.driver, &facts.runtime)); !ok) return fail(ok);
   if (Status ok = checkGpu(facts); !ok) return fail(ok);
   int count = 0;
-  if (Status ok = statusOf(cuda::countDevices(&count)); !ok) return fail(ok);
+  if (Status ok = toStatus(cuda::countDevices(&count)); !ok) return fail(ok);
   if (*number >= count)
     return fail(Error{fmt::format("found {} CUDA devices, expected more than {}", count, *number)});
   cuda::DeviceInfo info{};
-  if (Status ok = statusOf(cuda::describe(*number, &info)); !ok) return fail(ok);
+  if (Status ok = toStatus(cuda::describe(*number, &info)); !ok) return fail(ok);
   facts.name = info.name;
   facts.multiprocessors = info.multiprocessors;
   facts.clock = info.clock;

@@ -19,7 +19,7 @@ constexpr std::chrono::microseconds kBetweenLooks{20};
 // How often it looks whether lists have gone on.
 constexpr std::chrono::seconds kBetweenHeads{1};
 
-Status statusOf(cuda::Failure failure, const char* what) {
+Status toStatus(cuda::Failure failure, const char* what) {
   if (failure == nullptr) return {};
   return Error{fmt::format("CUDA: {}: {}", what, failure)};
 }
@@ -63,8 +63,8 @@ T* at(std::byte* base, size_t offset) {
   return reinterpret_cast<T*>(base + offset);
 }
 
-gpu::Chain chainOf(const StepTables& tables, const Places& places, std::byte* base, uint64_t* abort,
-                   double timeoutSeconds) {
+gpu::Chain makeChain(const StepTables& tables, const Places& places, std::byte* base, uint64_t* abort,
+                     double timeoutSeconds) {
   return {.matrices = at<gpu::Matrix>(base, places.matrices),
           .tasks = at<gpu::ChainTask>(base, places.tasks),
           .products = at<gpu::Product>(base, places.products),
@@ -95,7 +95,7 @@ class ProgressWatch {
     for (const MemoryRange& range : heads_) {
       const size_t begin = found.size();
       found.resize(begin + range.bytes);
-      if (Status ok = statusOf(
+      if (Status ok = toStatus(
               cuda::copyOut(&found[begin], static_cast<const std::byte*>(range.data), range.bytes, stream_),
               "looking at a running kernel");
           !ok)
@@ -118,13 +118,13 @@ class ProgressWatch {
 
 Expected<std::shared_ptr<CudaGroup>> CudaGroup::make(int device, int blocks, int ranks) {
   std::shared_ptr<CudaGroup> group(new CudaGroup(device, blocks, ranks));
-  Status ok = statusOf(cuda::choose(device), "choosing the device");
+  Status ok = toStatus(cuda::choose(device), "choosing the device");
   for (void** const stream : {&group->stream_, &group->aside_})
-    if (ok) ok = statusOf(cuda::makeStream(stream), "making a stream");
+    if (ok) ok = toStatus(cuda::makeStream(stream), "making a stream");
   for (void** const event : {&group->begun_, &group->ended_})
-    if (ok) ok = statusOf(cuda::makeEvent(event), "making an event");
+    if (ok) ok = toStatus(cuda::makeEvent(event), "making an event");
   void* one = nullptr;
-  if (ok) ok = statusOf(cuda::allocateShared(&one, sizeof(uint64_t)), "reserving memory of the host");
+  if (ok) ok = toStatus(cuda::allocateShared(&one, sizeof(uint64_t)), "reserving memory of the host");
   if (!ok) return ok.error();
   group->one_ = static_cast<uint64_t*>(one);
   *group->one_ = 1;
@@ -154,7 +154,7 @@ Expected<DeviceMemory> CudaGroup::reserve(size_t bytes, bool zeroed) {
       static_cast<std::byte*>(data), bytes,
       std::shared_ptr<const void>(data, [](const void* held) { cuda::release(const_cast<void*>(held)); })};
   if (zeroed)
-    if (Status ok = statusOf(cuda::zero(data, bytes, aside_), "zeroing memory"); !ok) return ok.error();
+    if (Status ok = toStatus(cuda::zero(data, bytes, aside_), "zeroing memory"); !ok) return ok.error();
   return memory;
 }
 
@@ -189,26 +189,26 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
     if (!grown) return grown.error();
     arena_ = *grown;
   }
-  Status ok = statusOf(cuda::choose(device_), "choosing the device");
-  if (ok) ok = statusOf(cuda::copyIn(arena_.data, arena.bytes().data(), bytes, stream_), "copying tables");
+  Status ok = toStatus(cuda::choose(device_), "choosing the device");
+  if (ok) ok = toStatus(cuda::copyIn(arena_.data, arena.bytes().data(), bytes, stream_), "copying tables");
   if (!ok) return ok.error();
 
   gpu::Launch launch{.partitions = ranks()};
   for (size_t rank = 0; rank < tables.size(); ++rank)
-    launch.chains[rank] =
-        chainOf(*tables[rank], places[rank], arena_.data, at<uint64_t>(arena_.data, abortAt), timeoutSeconds);
+    launch.chains[rank] = makeChain(*tables[rank], places[rank], arena_.data,
+                                    at<uint64_t>(arena_.data, abortAt), timeoutSeconds);
   const std::optional<ActivationKind> activation = tables.front()->activation;  // all ranks have one program
-  ok = statusOf(cuda::record(begun_, stream_), "timing the kernel");
+  ok = toStatus(cuda::record(begun_, stream_), "timing the kernel");
   if (ok)
-    ok = statusOf(gpu::launchChain(launch, activation ? &*activation : nullptr, blocks_ * ranks(), stream_),
+    ok = toStatus(gpu::launchChain(launch, activation ? &*activation : nullptr, blocks_ * ranks(), stream_),
                   "launching the kernel");
-  if (ok) ok = statusOf(cuda::record(ended_, stream_), "timing the kernel");
+  if (ok) ok = toStatus(cuda::record(ended_, stream_), "timing the kernel");
   std::vector<MemoryRange> heads;
   for (size_t rank = 0; rank < tables.size(); ++rank)
     heads.push_back({arena_.data + places[rank].heads, tables[rank]->lists.size() * sizeof(uint32_t)});
   if (ok) ok = awaitEnd(transport, arena_.data + abortAt, heads, timeoutSeconds);
   double seconds = 0;
-  if (ok) ok = statusOf(cuda::secondsBetween(begun_, ended_, &seconds), "timing the kernel");
+  if (ok) ok = toStatus(cuda::secondsBetween(begun_, ended_, &seconds), "timing the kernel");
   if (!ok) return ok.error();
 
   std::vector<StepOutcome> outcomes(tables.size(), StepOutcome{.seconds = seconds});
@@ -216,11 +216,11 @@ Expected<std::vector<StepOutcome>> CudaGroup::launch(std::span<const StepTables*
     StepOutcome& outcome = outcomes[rank];
     outcome.heads.resize(tables[rank]->lists.size());
     outcome.reports.resize(static_cast<size_t>(blocks_ * gpu::kRoles));
-    ok = statusOf(cuda::copyOut(outcome.heads.data(), arena_.data + places[rank].heads,
+    ok = toStatus(cuda::copyOut(outcome.heads.data(), arena_.data + places[rank].heads,
                                 outcome.heads.size() * sizeof(uint32_t), stream_),
                   "copying heads");
     if (ok)
-      ok = statusOf(cuda::copyOut(outcome.reports.data(), arena_.data + places[rank].reports,
+      ok = toStatus(cuda::copyOut(outcome.reports.data(), arena_.data + places[rank].reports,
                                   outcome.reports.size() * sizeof(gpu::StuckReport), stream_),
                     "copying reports");
     if (!ok) return ok.error();
@@ -236,10 +236,10 @@ Status CudaGroup::awaitEnd(Transport& transport, std::byte* abortWord, std::span
   ProgressWatch watch(heads, aside_);
   bool isTold = false;
   for (bool idle = false; !idle;) {
-    if (Status ok = statusOf(cuda::isIdle(stream_, &idle), "running the kernel"); !ok) return ok;
+    if (Status ok = toStatus(cuda::isIdle(stream_, &idle), "running the kernel"); !ok) return ok;
     if (idle) break;
     if (!isTold && transport.isAborted()) {
-      if (Status ok = statusOf(cuda::copyIn(abortWord, one_, sizeof(*one_), aside_), "ending the kernel");
+      if (Status ok = toStatus(cuda::copyIn(abortWord, one_, sizeof(*one_), aside_), "ending the kernel");
           !ok)
         return ok;
       isTold = true;

@@ -10,11 +10,11 @@
 namespace sluice::cuda {
 namespace {
 
-Failure failureOf(cudaError_t said) { return said == cudaSuccess ? nullptr : cudaGetErrorString(said); }
+Failure toFailure(cudaError_t said) { return said == cudaSuccess ? nullptr : cudaGetErrorString(said); }
 
 Failure copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* stream) {
   const cudaError_t said = cudaMemcpyAsync(to, from, bytes, kind, static_cast<cudaStream_t>(stream));
-  return said == cudaSuccess ? settle(stream) : failureOf(said);
+  return said == cudaSuccess ? settle(stream) : toFailure(said);
 }
 
 }  // namespace
@@ -23,18 +23,18 @@ bool isBuilt() { return true; }
 
 Failure countDevices(int* count) {
   *count = 0;
-  return failureOf(cudaGetDeviceCount(count));
+  return toFailure(cudaGetDeviceCount(count));
 }
 
 Failure describeVersions(int* driver, int* runtime) {
   const cudaError_t said = cudaDriverGetVersion(driver);
-  return failureOf(said == cudaSuccess ? cudaRuntimeGetVersion(runtime) : said);
+  return toFailure(said == cudaSuccess ? cudaRuntimeGetVersion(runtime) : said);
 }
 
 Failure describe(int device, DeviceInfo* info) {
   cudaDeviceProp properties;
   cudaError_t said = cudaGetDeviceProperties(&properties, device);
-  if (said != cudaSuccess) return failureOf(said);
+  if (said != cudaSuccess) return toFailure(said);
   std::memcpy(info->name, properties.name, sizeof(info->name));
   info->name[sizeof(info->name) - 1] = 0;
   info->major = properties.major;
@@ -45,16 +45,16 @@ Failure describe(int device, DeviceInfo* info) {
   info->clock = 1e3 * kilohertz;
   if (said == cudaSuccess) said = cudaSetDevice(device);
   if (said == cudaSuccess) said = cudaMemGetInfo(&info->freeBytes, &info->bytes);
-  return failureOf(said);
+  return toFailure(said);
 }
 
-Failure choose(int device) { return failureOf(cudaSetDevice(device)); }
+Failure choose(int device) { return toFailure(cudaSetDevice(device)); }
 
-Failure allocate(void** data, size_t bytes) { return failureOf(cudaMalloc(data, bytes)); }
+Failure allocate(void** data, size_t bytes) { return toFailure(cudaMalloc(data, bytes)); }
 void release(void* data) { cudaFree(data); }
 
 Failure allocateShared(void** data, size_t bytes) {
-  return failureOf(cudaHostAlloc(data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+  return toFailure(cudaHostAlloc(data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
 }
 void releaseShared(void* data) { cudaFreeHost(data); }
 
@@ -85,7 +85,7 @@ Failure copyOut(void* to, const void* from, size_t bytes, void* stream) {
 }
 Failure zero(void* data, size_t bytes, void* stream) {
   const cudaError_t said = cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream));
-  return said == cudaSuccess ? settle(stream) : failureOf(said);
+  return said == cudaSuccess ? settle(stream) : toFailure(said);
 }
 
 // Through the runtime, so that programs need no libcuda where there is no GPU.
@@ -96,7 +96,7 @@ struct MapEncoder {
   MapEncoder() {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
-    failure = failureOf(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+    failure = toFailure(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                                          cudaEnableDefault, &found));
     if (failure == nullptr && found != cudaDriverEntryPointSuccess)
       failure = "the driver has no cuTensorMapEncodeTiled, which drivers have since 525 (CUDA 12.0)";
@@ -104,7 +104,7 @@ struct MapEncoder {
   }
 };
 
-Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map) {
+Failure makeMap(const gpu::MappedMatrix& matrix, gpu::TensorMap* map) {
   static const MapEncoder encoder;
   if (encoder.failure != nullptr) return encoder.failure;
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.columns), static_cast<cuuint64_t>(matrix.rows),
@@ -140,27 +140,27 @@ Failure makeStream(void** stream) {
   cudaStream_t made = nullptr;
   const cudaError_t said = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
   *stream = made;
-  return failureOf(said);
+  return toFailure(said);
 }
 void endStream(void* stream) { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 
 Failure isIdle(void* stream, bool* idle) {
   const cudaError_t said = cudaStreamQuery(static_cast<cudaStream_t>(stream));
   *idle = said == cudaSuccess;
-  return said == cudaErrorNotReady ? nullptr : failureOf(said);
+  return said == cudaErrorNotReady ? nullptr : toFailure(said);
 }
 
-Failure settle(void* stream) { return failureOf(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
+Failure settle(void* stream) { return toFailure(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
 
 Failure isCaptured(void* stream, bool* captured) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t said = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
   *captured = status != cudaStreamCaptureStatusNone;
-  return failureOf(said);
+  return toFailure(said);
 }
 
 Failure waitFor(void* stream, void* event) {
-  return failureOf(
+  return toFailure(
       cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0));
 }
 
@@ -168,12 +168,12 @@ Failure makeEvent(void** event) {
   cudaEvent_t made = nullptr;
   const cudaError_t said = cudaEventCreate(&made);
   *event = made;
-  return failureOf(said);
+  return toFailure(said);
 }
 void endEvent(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
 
 Failure record(void* event, void* stream) {
-  return failureOf(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
+  return toFailure(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
 }
 
 Failure secondsBetween(void* begin, void* end, double* seconds) {
@@ -181,7 +181,7 @@ Failure secondsBetween(void* begin, void* end, double* seconds) {
   const cudaError_t said =
       cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin), static_cast<cudaEvent_t>(end));
   *seconds = 1e-3 * milliseconds;
-  return failureOf(said);
+  return toFailure(said);
 }
 
 }  // namespace sluice::cuda

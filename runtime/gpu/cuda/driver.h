@@ -44,7 +44,7 @@ Failure copyIn(void* to, const void* from, size_t bytes, void* stream);
 Failure copyOut(void* to, const void* from, size_t bytes, void* stream);
 Failure zero(void* data, size_t bytes, void* stream);
 
-Failure mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap* map);
+Failure makeMap(const gpu::MappedMatrix& matrix, gpu::TensorMap* map);
 
 // A stream of its own, which waits for no other.
 Failure makeStream(void** stream);

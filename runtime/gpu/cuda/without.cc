@@ -21,7 +21,7 @@ bool isOnHost(const void* /*data*/) { return true; }
 Failure copyIn(void* /*to*/, const void* /*from*/, size_t /*bytes*/, void* /*stream*/) { return kWithout; }
 Failure copyOut(void* /*to*/, const void* /*from*/, size_t /*bytes*/, void* /*stream*/) { return kWithout; }
 Failure zero(void* /*data*/, size_t /*bytes*/, void* /*stream*/) { return kWithout; }
-Failure mapOf(const gpu::MappedMatrix& /*matrix*/, gpu::TensorMap* /*map*/) { return kWithout; }
+Failure makeMap(const gpu::MappedMatrix& /*matrix*/, gpu::TensorMap* /*map*/) { return kWithout; }
 Failure makeStream(void** /*stream*/) { return kWithout; }
 void endStream(void* /*stream*/) {}
 Failure isIdle(void* /*stream*/, bool* /*idle*/) { return kWithout; }

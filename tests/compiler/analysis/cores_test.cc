@@ -17,7 +17,7 @@ TEST_CASE("tasks are dealt to the cores that the lanes of a valid program have")
       const CoreRange cores = coresFor(program, program.families[f], {.reserved = communication});
       CHECK(cores ==
             CoreRange{program.lanes[f].firstCore, static_cast<int32_t>(program.lanes[f].seats.size())});
-      CHECK(program.families[f].core == infoOf(program.families[f].op).core);
+      CHECK(program.families[f].core == findInfo(program.families[f].op).core);
     }
   }
 }

@@ -188,7 +188,7 @@ TEST_CASE("a read before its write is found") {
 
 TEST_CASE("two writers of a buffer are found with both places") {
   TaskProgram program = bare(buildMoeProgram({}));
-  placeOf(program.families[3], &Operands::c) = findBuffer(program.families[1], &Operands::c);
+  operandBuffer(program.families[3], &Operands::c) = findBuffer(program.families[1], &Operands::c);
   program.families[1].source = "a.json:4:7";
   program.families[3].source = "a.json:9:7";
   CHECK(errorOf(program) ==
@@ -204,13 +204,13 @@ TEST_CASE("sends that nobody waits for are found") {
 
 TEST_CASE("a family that reads its own output is found") {
   TaskProgram program = bare(buildMoeProgram({}));
-  placeOf(program.families[1], &Operands::a) = findBuffer(program.families[1], &Operands::c);
+  operandBuffer(program.families[1], &Operands::a) = findBuffer(program.families[1], &Operands::c);
   CHECK_THAT(errorOf(program), Contains("'up_proj' reads 'gate_up', which it writes"));
 }
 
 TEST_CASE("spaces that no event joins are found") {
   TaskProgram program = bare(buildMoeProgram({}));
-  placeOf(program.families[5], &Operands::returned) =  // the sum reads rows that arrive
+  operandBuffer(program.families[5], &Operands::returned) =  // the sum reads rows that arrive
       findBuffer(program.families[0], &Operands::rows);
   CHECK_THAT(errorOf(program), Contains("no event leads from its space"));
 }

@@ -31,24 +31,24 @@ Tiling cut(OpKind op, Tiling tiling, bool wholeRows = false, const TileSizes& si
 TEST_CASE("a gmm is cut along its columns") {
   const Tiling tiling = cut(OpKind::kGmm, {.n = 1536, .k = 2048, .flags = 1, .alpha = 0.5F});
   CHECK(tiling == Tiling{.n = 1536, .k = 2048, .tileN = 256, .flags = 1, .alpha = 0.5F});
-  CHECK(tilesOf(OpKind::kGmm, tiling) == 6);
+  CHECK(countTiles(OpKind::kGmm, tiling) == 6);
 }
 
 TEST_CASE("a weight gradient is cut both ways") {
   const Tiling tiling = cut(OpKind::kGmmWeightGrad, {.m = 768, .n = 2050});
   CHECK(tiling == Tiling{768, 2050, 0, 256, 240});
-  CHECK(tilesOf(OpKind::kGmmWeightGrad, tiling) == 3 * 9);
+  CHECK(countTiles(OpKind::kGmmWeightGrad, tiling) == 3 * 9);
 }
 
 TEST_CASE("a column sum is cut like the columns of a product") {
   const Tiling tiling = cut(OpKind::kColumnSum, {.n = 1536});
   CHECK(tiling.tileN == 256);
-  CHECK(tilesOf(OpKind::kColumnSum, tiling) == 6);
+  CHECK(countTiles(OpKind::kColumnSum, tiling) == 6);
 }
 
 TEST_CASE("the number of tiles does not wrap around") {
   const Tiling tiling = cut(OpKind::kGmmWeightGrad, {.m = 1 << 20, .n = 1 << 20}, false, {1, 1, 1});
-  CHECK(tilesOf(OpKind::kGmmWeightGrad, tiling) == int64_t{1} << 40);
+  CHECK(countTiles(OpKind::kGmmWeightGrad, tiling) == int64_t{1} << 40);
 }
 
 TEST_CASE("a fused gmm has tiles of the activation, and one tile where it sums over whole rows") {
@@ -66,7 +66,7 @@ TEST_CASE("what is not a product has one tile") {
   for (OpKind op :
        {OpKind::kDispatch, OpKind::kActivation, OpKind::kCombineSum, OpKind::kScale, OpKind::kRowDot}) {
     CHECK(cut(op, {.n = 2048, .k = 8}) == Tiling{0, 2048, 8});
-    CHECK(tilesOf(op, {.n = 2048, .k = 8}) == 1);
+    CHECK(countTiles(op, {.n = 2048, .k = 8}) == 1);
   }
 }
 

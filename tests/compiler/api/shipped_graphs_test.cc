@@ -139,7 +139,7 @@ TEST_CASE("what a phase has made of a program reads again, however little it is"
 Expected<std::string> graphFile(const std::string& path, const CompileOptions& options) {
   const Expected<IrPointer> graph = deriveGraph(path, Target{}, options);
   if (!graph) return graph.error();
-  return graphFileOf(**graph, path);
+  return printGraphFile(**graph, path);
 }
 
 TEST_CASE("the shipped graphs can be written as graph files and read again") {

@@ -17,7 +17,7 @@ MoeShape shape() {
   return shape;
 }
 
-std::string dotOf(const TaskProgram& program) {
+std::string formatDot(const TaskProgram& program) {
   const std::vector<std::pair<std::string, int64_t>> sets = {{"ep", 2}, {"experts", 4}, {"top_k", 2}};
   mlir::MLIRContext context;
   const auto graph = readGraph("graphs/moe_ffn/train.json", {sets}, context);
@@ -34,7 +34,7 @@ std::string idOf(const std::string& dot, const std::string& name, size_t from = 
 }
 
 TEST_CASE("entries are clusters of nodes and families, with tensors and events between them") {
-  const std::string dot = dotOf(buildMoeProgram(shape()));
+  const std::string dot = formatDot(buildMoeProgram(shape()));
   CHECK(dot.starts_with("digraph \""));
   CHECK(std::count(dot.begin(), dot.end(), '{') == std::count(dot.begin(), dot.end(), '}'));
   CHECK_THAT(dot, Contains("label=\"entry forward\"") && Contains("label=\"entry backward\""));
@@ -44,7 +44,7 @@ TEST_CASE("entries are clusters of nodes and families, with tensors and events b
 }
 
 TEST_CASE("wide events are dashed and slot-local ones are not") {
-  const std::string dot = dotOf(buildMoeProgram(shape()));
+  const std::string dot = formatDot(buildMoeProgram(shape()));
   const size_t families = dot.find("label=\"families\"");
   const auto family = [&](const char* name) { return idOf(dot, name, families); };
   CHECK_THAT(dot, Contains(family("dispatch") + " -> " + family("up_proj") +
@@ -57,7 +57,7 @@ TEST_CASE("wide events are dashed and slot-local ones are not") {
 TEST_CASE("names are quoted, whatever is in them") {
   TaskProgram program = buildMoeProgram(shape());
   program.families[0].name = "a\"b\\";
-  CHECK_THAT(dotOf(program), Contains("label=\"a\\\"b\\\\\\nsends"));
+  CHECK_THAT(formatDot(program), Contains("label=\"a\\\"b\\\\\\nsends"));
 }
 
 }  // namespace

@@ -22,12 +22,12 @@ std::string irOf(const Module& module) {
   return text;
 }
 
-Expected<std::string> jsonOf(const Module& module) {
+Expected<std::string> formatJson(const Module& module) {
   return printGraphJson(*module.get().getOps<moe::GraphOp>().begin(), "layer.mlir");
 }
 
 std::string goodJsonOf(const Module& module) {
-  const Expected<std::string> text = jsonOf(module);
+  const Expected<std::string> text = formatJson(module);
   if (!text) FAIL(text.error().message);
   return *text;
 }
@@ -148,7 +148,7 @@ TEST_CASE("a symbol has only the value that the sizes were made with") {
 TEST_CASE("what no graph file can express is an error with its place") {
   GraphJson graphs;
   const auto errorOf = [&](const std::string& text) {
-    const Expected<std::string> json = jsonOf(graphs.ir(text));
+    const Expected<std::string> json = formatJson(graphs.ir(text));
     return json ? "no error" : json.error().message;
   };
   std::string fused = edited(kUnnamed, "moe.gmm \"up\"", "moe.gmm_activation \"up\" swiglu");

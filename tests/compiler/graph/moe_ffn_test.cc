@@ -52,7 +52,7 @@ TEST_CASE("the graphs take every allowed size of a large model") {
 }
 
 TEST_CASE("the forward graph is one of every activation, by name and kind") {
-  for (const std::string& kind : text::wordsOf(ActivationKind{})) {
+  for (const std::string& kind : text::listWords(ActivationKind{})) {
     const std::array<std::pair<std::string, std::string>, 1> words = {{{"activation", kind}}};
     const std::string ir = irOfFile("forward.json", {.words = words});
     INFO(ir);

@@ -48,7 +48,7 @@ class TrainGraph {
       const bool isForward = node->getParentOfType<moe::EntryOp>().getSymName() == "forward";
       if (!isForward || node.getNode() != name) return;
       node.setSplitAttr(moe::SplitAttr::get(&context_, moe::SplitSpace::rows, rows));
-      place = sourceOf(node->getLoc());
+      place = formatLocation(node->getLoc());
     });
     return place;
   }

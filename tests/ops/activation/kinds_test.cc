@@ -25,7 +25,7 @@ const std::vector<Kind> kKinds = {{"swiglu", ActivationKind::kSwiglu, 0},
                                   {"silu", ActivationKind::kSilu, 0},
                                   {"relu2", ActivationKind::kRelu2, 0}};
 
-int32_t inputsOf(const Kind& k) { return infoOf(k.kind).inputs; }
+int32_t inputsOf(const Kind& k) { return findInfo(k.kind).inputs; }
 
 TEST_CASE("every activation is tested here") {
   CHECK(kKinds.size() == static_cast<size_t>(ActivationKind::MAX) + 1);

@@ -155,7 +155,7 @@ TEST_CASE("every bf16 number is encoded as it is rounded by an amax, in any part
   for (const float amax : {1.0F, 448.0F, 3e-3F, 1.7e38F, 1e-30F, 0x1p-110F, 0x1p-111F, 0.0F, -1.0F,
                            std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const std::vector<double> want = rounded(a, rows, n, true, Rounding::kE4m3, amax);
-    const double unit = unitOf(Rounding::kE4m3, amax);
+    const double unit = roundingUnit(Rounding::kE4m3, amax);
     for (const Implementation& by : implementations())
       for (const int32_t part : {7, n}) {
         const Encoded found = encode(by, a, rows, n, Rounding::kE4m3, part, amax);

@@ -13,7 +13,7 @@ using gpu::kTileRows;
 
 Operand read(const Result& result) { return {result.data, result.ld, result.type}; }
 
-gpu::GradForm formOf(const GmmWeightGradArgs& args) {
+gpu::GradForm findForm(const GmmWeightGradArgs& args) {
   if (args.c.type == DType::kBF16) return args.accumulate ? gpu::GradForm::kBf16Added : gpu::GradForm::kBf16;
   return args.accumulate ? gpu::GradForm::kFp32Added : gpu::GradForm::kFp32;
 }
@@ -87,7 +87,7 @@ void gmmWeightGrad(const GmmWeightGradArgs& given) {
   grad.a = a.add(64);
   grad.dy = b.add(64);
   grad.out = c.add(kStoredRows);
-  grad.form = formOf(args);
+  grad.form = findForm(args);
   grad.rows = args.rows;
   grad.alpha = args.alpha;
   grad.aIndex = allowed(run, args.rowsA, args.rows);

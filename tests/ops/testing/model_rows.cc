@@ -90,7 +90,7 @@ RowTask activationTask(gpu::RowOp op, const auto& args) {
   return task;
 }
 
-int32_t gateUpColumns(const auto& args) { return infoOf(args.kind).inputs * args.inter; }
+int32_t gateUpColumns(const auto& args) { return findInfo(args.kind).inputs * args.inter; }
 
 }  // namespace
 

@@ -44,7 +44,7 @@ TEST_CASE("layers of every activation agree with double precision on every instr
       CHECK(data.dims.activation == k.kind);
       CHECK(worstError(data) <= k.tolerance);
       data.dims.activation = k.kind == ops::ActivationKind::kSilu ? ops::ActivationKind::kRelu2
-                             : infoOf(k.kind).isGated()           ? ops::ActivationKind::kSwiglu
+                             : findInfo(k.kind).isGated()         ? ops::ActivationKind::kSwiglu
                                                                   : ops::ActivationKind::kSilu;
       if (k.limit != 7) CHECK(worstError(data) > 3 * 1.2e-2);  // the kind makes a difference
     }

@@ -81,7 +81,7 @@ TEST_CASE("a tensor between two elements is refused by name, whichever it is") {
                                            ", expected a multiple of the element size");
         ++refused;
       }
-      REQUIRE((*context)->bind(name, viewOf(tensor)).ok());
+      REQUIRE((*context)->bind(name, viewTensor(tensor)).ok());
     }
   CHECK(refused >= 20);
   CHECK((*context)->run("forward").ok());

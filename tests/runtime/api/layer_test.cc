@@ -181,7 +181,7 @@ TEST_CASE("misuse of a context is an error that names what was found and expecte
   CHECK(message((*context)->run("forward")).empty());
 
   LayerData shorter = makeLayerData(program->tables(), {.tokens = {.counts = {9}}});
-  REQUIRE((*context)->bind("dy", viewOf(shorter.inputs[0].at("dy"))).ok());
+  REQUIRE((*context)->bind("dy", viewTensor(shorter.inputs[0].at("dy"))).ok());
   CHECK_THAT(message((*context)->run("backward")), Catch::Matchers::Contains("tokens"));
   // none of these errors makes the context unusable
   REQUIRE(bindAll(data, 0, **context).ok());

@@ -41,7 +41,7 @@ Kind bound(const std::string& entry, const std::string& tensor, const std::strin
            const std::function<void(TensorView&)>& change) {
   return {tensor + " " + how, entry, [=](Context& context, LayerData& data, int rank, bool submits) {
             auto& of = data.inputs[rank].contains(tensor) ? data.inputs[rank] : data.outputs[rank];
-            TensorView view = viewOf(of.at(tensor));
+            TensorView view = viewTensor(of.at(tensor));
             change(view);
             static_cast<void>(context.bind(tensor, view));
             return ask(context, submits, entry);

@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 // Each with its own tokens, routing and tensors.
-std::vector<LayerData> batchesOf(const Program& program, int count) {
+std::vector<LayerData> listBatches(const Program& program, int count) {
   std::vector<LayerData> batches;
   for (int batch = 0; batch < count; ++batch) {
     std::vector<int64_t> tokens;
@@ -28,10 +28,10 @@ struct Part {
 // Batch b uses set b; the last runs are those of the outputs.
 void checkOrder(const MoeShape& shape, ExecutorKind executor, const std::vector<Part>& parts, int count) {
   const Program program = programOf(buildMoeProgram(shape));
-  std::vector<LayerData> batches = batchesOf(program, count);
+  std::vector<LayerData> batches = listBatches(program, count);
   const ContextOptions options{.threads = 2, .executor = executor};
   std::vector<uint64_t> alone;
-  std::vector<LayerData> same = batchesOf(program, count);
+  std::vector<LayerData> same = listBatches(program, count);
   for (LayerData& data : same) {
     REQUIRE(runLayer(program, options, data).ok());
     alone.push_back(hashOutputs(data));

@@ -42,7 +42,7 @@ void checkSteps(const ContextOptions& options, Weights weights, int groupSlots =
   REQUIRE(context.ok());
   REQUIRE(bindAll(data, 0, **context).ok());
   for (const char* name : {"gate_up_weight", "down_weight"})
-    REQUIRE((*context)->bind(name, viewOf(data.inputs[0].at(name)), weights).ok());
+    REQUIRE((*context)->bind(name, viewTensor(data.inputs[0].at(name)), weights).ok());
   for (int step = 0; step < 4; ++step) {
     const int64_t before = allocations.load();
     const bool forward = (*context)->run("forward").ok();
@@ -57,7 +57,7 @@ void checkSteps(const ContextOptions& options, Weights weights, int groupSlots =
 Status bindStep(RandomStep& step, int rank, Context& context) {
   for (auto* tensors : {&step.inputs[rank], &step.outputs[rank]})
     for (auto& [name, tensor] : *tensors)
-      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+      if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
   return {};
 }
 

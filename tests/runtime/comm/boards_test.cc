@@ -14,7 +14,7 @@ namespace {
 constexpr int kRanks = 3;
 constexpr size_t kBytes = 70;
 
-std::vector<std::byte> blockOf(uint64_t number, int rank) {
+std::vector<std::byte> findBlock(uint64_t number, int rank) {
   return std::vector<std::byte>(kBytes,
                                 static_cast<std::byte>(10 * number + static_cast<uint64_t>(rank) + 1));
 }
@@ -28,7 +28,7 @@ struct World {
     }
   }
   void putAll(uint64_t number) {
-    for (int rank = 0; rank < kRanks; ++rank) boards[rank].put(number, blockOf(number, rank));
+    for (int rank = 0; rank < kRanks; ++rank) boards[rank].put(number, findBlock(number, rank));
   }
   InProcessGroup group;
   std::vector<std::unique_ptr<Transport>> own;
@@ -44,7 +44,7 @@ TEST_CASE("every rank reads the last two blocks of every rank") {
         for (int source = 0; source < kRanks; ++source)
           for (uint64_t last = number < 2 ? number : number - 1; last <= number; ++last) {
             REQUIRE(boards.isWhole(last, source));
-            CHECK(std::ranges::equal(std::span(boards.of(last, source), kBytes), blockOf(last, source)));
+            CHECK(std::ranges::equal(std::span(boards.of(last, source), kBytes), findBlock(last, source)));
             CHECK(boards.of(last, 1) - boards.of(last, 0) == static_cast<ptrdiff_t>(boards.stride()));
           }
       CHECK_FALSE(world.boards[1].isWhole(number + 1, 2));

@@ -48,7 +48,7 @@ TEST_CASE("a tile of a wide weight is read in short runs, a whole or transposed 
   rates.memory.halfRun = 256;
   CHECK(memory(tile) > tileBefore);
   CHECK(memory(whole) == wholeBefore);
-  tile.tiling.flags = infoOf(tile.op).transposed;
+  tile.tiling.flags = findInfo(tile.op).transposed;
   CHECK(memory(tile) == Approx(tileBefore));
 }
 

@@ -154,7 +154,7 @@ TEST_CASE("a tensor of experts has as many as the rank that binds it owns") {
   const Program program = programOf(buildMoeProgram(unevenShape(2, 5)));
   LayerData data = dataFor(program, {{4, 4}, DataRouting::kUniform, 1});
   const auto bindOther = [&](int rank, Context& context) {
-    return context.bind("down_weight", viewOf(data.inputs[1 - rank].at("down_weight")));
+    return context.bind("down_weight", viewTensor(data.inputs[1 - rank].at("down_weight")));
   };
   const std::vector<Status> results = runRanks(program, {.threads = 1}, bindOther);
   REQUIRE_FALSE(results[0].ok());

@@ -25,9 +25,9 @@ MoeShape shapeOf(int ranks, bool fused) {
 
 Status bindAs(LayerData& data, int rank, Context& context, Weights weights) {
   for (auto& [name, tensor] : data.inputs[rank])
-    if (Status bound = context.bind(name, viewOf(tensor), weights); !bound) return bound;
+    if (Status bound = context.bind(name, viewTensor(tensor), weights); !bound) return bound;
   for (auto& [name, tensor] : data.outputs[rank])
-    if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+    if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
   return {};
 }
 
@@ -58,20 +58,20 @@ TEST_CASE("constant, ordinary and unpacked weights give the same bits for any nu
       inGroups.groupSlots = 2;
       const Program grouped = programOf(buildMoeProgram(inGroups));
       for (const Program* program : {&plain, &wide, &grouped}) {
-        const auto hashOf = [&](const ContextOptions& options, Weights weights, PackedWeights& packed) {
+        const auto hashContent = [&](const ContextOptions& options, Weights weights, PackedWeights& packed) {
           LayerData data = makeProgramData(program->tables(), {90, 71}, DataRouting::kFewExperts, 4);
           packed = runSteps(*program, data, options, weights);
           return hashOutputs(data);
         };
         PackedWeights none, packed;
         const uint64_t oracle =
-            hashOf({.executor = ExecutorKind::kSerial, .packedBytes = 0}, Weights::kOrdinary, none);
+            hashContent({.executor = ExecutorKind::kSerial, .packedBytes = 0}, Weights::kOrdinary, none);
         CHECK(none.bytes == 0);
         for (const int threads : {1, 3, 5}) {
           INFO(ranks << " ranks, " << threads << " threads" << (fused ? ", fused" : ""));
-          CHECK(hashOf({.threads = threads}, Weights::kOrdinary, packed) == oracle);
+          CHECK(hashContent({.threads = threads}, Weights::kOrdinary, packed) == oracle);
           CHECK(packed.bytes == 0);
-          CHECK(hashOf({.threads = threads}, Weights::kConstant, packed) == oracle);
+          CHECK(hashContent({.threads = threads}, Weights::kConstant, packed) == oracle);
           CHECK(packed.panels > 0);
         }
       }
@@ -158,11 +158,11 @@ TEST_CASE("a constant weight is read again only when it is bound again") {
   const int64_t bytes = steps.context->packedWeights().bytes;
   steps.changeWeight();
   CHECK(steps.forward() == first);
-  REQUIRE(steps.context->bind("down_weight", viewOf(steps.weight()), Weights::kConstant).ok());
+  REQUIRE(steps.context->bind("down_weight", viewTensor(steps.weight()), Weights::kConstant).ok());
   const uint64_t second = steps.forward();
   CHECK(second != first);
   steps.changeWeight();
-  REQUIRE(steps.context->bind("down_weight", viewOf(steps.weight())).ok());
+  REQUIRE(steps.context->bind("down_weight", viewTensor(steps.weight())).ok());
   CHECK(steps.forward() == first);
   steps.changeWeight();
   CHECK(steps.forward() == second);

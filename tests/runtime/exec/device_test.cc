@@ -58,7 +58,7 @@ struct SimulatedRank {
     cores.clear();
     const int count = countCores(step.program());
     for (int core = 0; core < count; ++core) {
-      cores.push_back(cursorsOf(*step.plan, entry, core, count, progress));
+      cores.push_back(makeCursors(*step.plan, entry, core, count, progress));
       for (auto& lane : cores.back())
         for (LaneCursor& cursor : lane) cursor.start(step);
     }
@@ -140,7 +140,7 @@ class HollowExecutor final : public Executor {
   }
   Expected<int64_t> run(const Step& step, const RunOptions& options) override {
     if (options.scratch == nullptr) return Error{"no scratch memory"};
-    LaneCursors cursors = cursorsOf(*plan_, step.entry, 0, 1, progress_);
+    LaneCursors cursors = makeCursors(*plan_, step.entry, 0, 1, progress_);
     for (auto& lane : cursors)
       for (LaneCursor& cursor : lane) cursor.start(step);
     int64_t tasks = 0;

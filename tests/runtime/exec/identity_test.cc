@@ -22,7 +22,7 @@ Program programOf(const MoeShape& shape, const std::string& name = "layer", int6
 }
 
 std::string differenceOf(const Program& other, const Program& first) {
-  return difference(identityOf(other.verified()), 1, identityOf(first.verified()), 0).value_or("");
+  return difference(makeIdentity(other.verified()), 1, makeIdentity(first.verified()), 0).value_or("");
 }
 
 TEST_CASE("the difference of two programs names what can be shown of it") {
@@ -48,7 +48,7 @@ TEST_CASE("the difference of two programs names what can be shown of it") {
 
 TEST_CASE("an identity may hold any bytes") {
   std::mt19937 random(3);
-  const Identity own = identityOf(programOf({.ranks = 2}).verified());
+  const Identity own = makeIdentity(programOf({.ranks = 2}).verified());
   for (int trial = 0; trial < 200; ++trial) {
     Identity other = own;
     auto* bytes = reinterpret_cast<unsigned char*>(&other);

@@ -165,16 +165,16 @@ TEST_CASE("a full recording drops its oldest spans and counts them") {
 
 TEST_CASE("ticks become nanoseconds on the line through two anchors") {
   const TraceClock::Anchor from{1000, 50'000}, to{4000, 51'000};
-  CHECK(nanosecondsOf(1000, from, to) == 50'000);
-  CHECK(nanosecondsOf(2500, from, to) == 50'500);
-  CHECK(nanosecondsOf(4000, from, to) == 51'000);
-  CHECK(nanosecondsOf(7, {7, 3}, {7, 3}) == 3);
+  CHECK(toNanoseconds(1000, from, to) == 50'000);
+  CHECK(toNanoseconds(2500, from, to) == 50'500);
+  CHECK(toNanoseconds(4000, from, to) == 51'000);
+  CHECK(toNanoseconds(7, {7, 3}, {7, 3}) == 3);
   const TraceClock clock;
   const TraceClock::Anchor begin = clock.anchor();
   const int64_t middle = clock.ticks();
   const TraceClock::Anchor end = clock.anchor();
-  CHECK(nanosecondsOf(middle, begin, end) >= begin.nanoseconds);
-  CHECK(nanosecondsOf(middle, begin, end) <= end.nanoseconds);
+  CHECK(toNanoseconds(middle, begin, end) >= begin.nanoseconds);
+  CHECK(toNanoseconds(middle, begin, end) <= end.nanoseconds);
 }
 
 TEST_CASE("a ring that grows keeps its spans in order") {

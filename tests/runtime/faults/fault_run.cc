@@ -17,9 +17,9 @@
 namespace sluice {
 namespace {
 
-uint64_t hashOf(const tools::TensorMap& outputs) {
+uint64_t hashContent(const tools::TensorMap& outputs) {
   uint64_t hash = 0;
-  for (const auto& [name, tensor] : outputs) hash = sluice::hashOf(bytesOf(tensor), hash);
+  for (const auto& [name, tensor] : outputs) hash = sluice::hashContent(bytesOf(tensor), hash);
   return hash;
 }
 
@@ -40,10 +40,10 @@ Status runStep(LayerData& step, int rank, const TaskProgram& program, Context& c
   tools::TensorMap outputs = freshOutputs(step.outputs[rank]);
   for (auto* tensors : {&step.inputs[rank], &outputs})
     for (auto& [name, tensor] : *tensors)
-      if (Status bound = context.bind(name, viewOf(tensor)); !bound) return bound;
+      if (Status bound = context.bind(name, viewTensor(tensor)); !bound) return bound;
   for (const Entry& entry : program.entries) {
     if (Status ran = context.run(entry.name); !ran) return ran;
-    bits.push_back(hashOf(outputs));
+    bits.push_back(hashContent(outputs));
   }
   return {};
 }

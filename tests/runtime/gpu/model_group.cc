@@ -80,8 +80,8 @@ class ModelBackend final : public GpuBackend {
     return {};
   }
 
-  Status mapOf(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
-    map = gpu::model::mapOf(matrix);
+  Status makeMap(const gpu::MappedMatrix& matrix, gpu::TensorMap& map) const override {
+    map = gpu::model::makeMap(matrix);
     return {};
   }
 
@@ -117,13 +117,13 @@ void registerMemory(std::span<const StepTables* const> all) {
   for (const StepTables* const tables : all)
     ranges.insert(ranges.end(), tables->memory.begin(), tables->memory.end());
   std::ranges::sort(ranges, std::less(), &MemoryRange::data);
-  const auto endOf = [](const MemoryRange& range) {
+  const auto findEnd = [](const MemoryRange& range) {
     return static_cast<const std::byte*>(range.data) + range.bytes;
   };
   for (size_t i = 0; i < ranges.size();) {
     const auto* const begin = static_cast<const std::byte*>(ranges[i].data);
-    const std::byte* end = endOf(ranges[i++]);
-    for (; i < ranges.size() && ranges[i].data < end; ++i) end = std::max(end, endOf(ranges[i]));
+    const std::byte* end = findEnd(ranges[i++]);
+    for (; i < ranges.size() && ranges[i].data < end; ++i) end = std::max(end, findEnd(ranges[i]));
     gpu::model::registerGlobal(begin, static_cast<size_t>(end - begin));
   }
 }

@@ -88,7 +88,8 @@ TEST_CASE("a tensor that several families read is copied once a step, and a cons
   std::vector<int64_t> copies;
   const auto statuses = runRanks(program, on(group), [&](int rank, Context& context) -> Status {
     if (Status bound = bindAll(data, rank, context); !bound) return bound;
-    if (Status bound = context.bind(weight, viewOf(data.inputs[0].at(weight)), Weights::kConstant); !bound)
+    if (Status bound = context.bind(weight, viewTensor(data.inputs[0].at(weight)), Weights::kConstant);
+        !bound)
       return bound;
     for (const char* entry : {"forward", "backward", "forward"}) {
       const int64_t before = group.copiesIn;

@@ -40,7 +40,7 @@ struct OneRank {
       if (!word.starts_with("copy out") || words.empty() || words.back() != "launch") words.push_back(word);
     return words;
   }
-  std::string idsCopied() { return "copy out " + std::to_string(viewOf(ids()).bytes()); }
+  std::string idsCopied() { return "copy out " + std::to_string(viewTensor(ids()).bytes()); }
   tools::Tensor& ids() { return data.inputs[0].at("expert_ids"); }
 
   const Program program = programOf(buildMoeProgram(smallShape(1)));
@@ -60,8 +60,8 @@ uint64_t hashWith(const ModelOptions& options, const std::function<void(OneRank&
 
 TEST_CASE("a step follows the caller's stream before the host copies ids, and precedes it after the launch") {
   OneRank rank;
-  DeviceMemory memory = *rank.backend->reserve(static_cast<size_t>(viewOf(rank.ids()).bytes()));
-  TensorView ids = viewOf(rank.ids());
+  DeviceMemory memory = *rank.backend->reserve(static_cast<size_t>(viewTensor(rank.ids()).bytes()));
+  TensorView ids = viewTensor(rank.ids());
   std::memcpy(memory.data, ids.data, static_cast<size_t>(ids.bytes()));
   ids.data = memory.data;
   REQUIRE(rank.context->bind("expert_ids", ids));
@@ -87,7 +87,7 @@ TEST_CASE("ids on the host are read when the caller's stream has written them") 
   std::vector<int32_t> late;
   std::function<void()> write;
   const auto prepare = [&](OneRank& rank) {
-    TensorView ids = viewOf(rank.ids());
+    TensorView ids = viewTensor(rank.ids());
     late.assign(static_cast<size_t>(ids.elements()), 1 << 20);  // of no expert
     write = [&late, ids] { std::memcpy(late.data(), ids.data, static_cast<size_t>(ids.bytes())); };
     ids.data = late.data();

@@ -128,7 +128,7 @@ class Builder : ProgramBuilder {
             .tileN = s_.tileN,
             .alpha = alpha};
   }
-  int32_t tilesOf(int64_t n) const { return ceilDiv(static_cast<int32_t>(n), s_.tileN); }
+  int32_t countTiles(int64_t n) const { return ceilDiv(static_cast<int32_t>(n), s_.tileN); }
 
   // --- forward -------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Builder : ProgramBuilder {
     const EventId here = rowsArrived(), back = allReturned();
     add("dispatch", OpKind::kDispatch, sends_, width(h_), {x_, none_}, {rowsX_, none_}, {}, {here});
     const EventId acted =
-        fused_ ? done("up_act", EventSpace::kRows, tilesOf(i_)) : done("act", EventSpace::kRows, 1);
+        fused_ ? done("up_act", EventSpace::kRows, countTiles(i_)) : done("act", EventSpace::kRows, 1);
     BufferId upOut;
     if (fused_) {
       add("up_act", OpKind::kGmmActivation, rows_, product(i_, h_), {rowsX_, up_}, {act_, gateUp_}, {here},
@@ -146,7 +146,7 @@ class Builder : ProgramBuilder {
       upProjection(here, upOut, acted);
     }
     const BufferId downOut = fused_ ? temp("down_out", kDimR, h_) : sharing(upOut, "down_out", h_);
-    const EventId downDone = done("down_proj", EventSpace::kRows, tilesOf(h_));
+    const EventId downDone = done("down_proj", EventSpace::kRows, countTiles(h_));
     add("down_proj", OpKind::kGmm, rows_, product(h_, i_), {act_, down_}, {downOut}, {acted}, {downDone});
     const BufferId returned = sent("returned", kDimP, h_);
     add("combine.return", OpKind::kCombineReturn, returns_, width(h_), {downOut, none_}, {returned, none_},
@@ -159,9 +159,9 @@ class Builder : ProgramBuilder {
 
   void upProjection(EventId here, BufferId upOut, EventId acted) {
     const BufferId low = temp("low", kDimR, kLowRank), lowUp = temp("low_up", kDimR, 2 * i_);
-    const EventId upDone = done("up_proj", EventSpace::kRows, tilesOf(2 * i_));
-    const EventId lowDone = done("low_a", EventSpace::kRows, tilesOf(kLowRank));
-    const EventId lowUpDone = done("low_b", EventSpace::kRows, tilesOf(2 * i_));
+    const EventId upDone = done("up_proj", EventSpace::kRows, countTiles(2 * i_));
+    const EventId lowDone = done("low_a", EventSpace::kRows, countTiles(kLowRank));
+    const EventId lowUpDone = done("low_b", EventSpace::kRows, countTiles(2 * i_));
     const EventId added = done("up_add", EventSpace::kRows, 1);
     add("up_proj", OpKind::kGmm, rows_, product(2 * i_, h_), {rowsX_, up_}, {upOut}, {here}, {upDone});
     add("low_a", OpKind::kGmm, rows_, product(kLowRank, h_), {rowsX_, lowA_}, {low}, {here}, {lowDone});
@@ -173,20 +173,20 @@ class Builder : ProgramBuilder {
   }
 
   void forwardDense() {
-    const EventId acted = fused_ ? done("dense_up_act", EventSpace::kTokens, tilesOf(i_))
+    const EventId acted = fused_ ? done("dense_up_act", EventSpace::kTokens, countTiles(i_))
                                  : done("dense_act", EventSpace::kTokens, 1);
     if (fused_) {
       add("dense_up_act", OpKind::kGmmActivation, tokens_, clamped(product(i_, h_)), {x_, denseUp_},
           {denseAct_, denseGateUp_}, {}, {acted});
     } else {
-      const EventId upDone = done("dense_up", EventSpace::kTokens, tilesOf(2 * i_));
+      const EventId upDone = done("dense_up", EventSpace::kTokens, countTiles(2 * i_));
       add("dense_up", OpKind::kGmm, tokens_, product(2 * i_, h_), {x_, denseUp_}, {denseGateUp_}, {},
           {upDone});
       add("dense_act", OpKind::kActivation, tokens_, clamped(width(i_)), {denseGateUp_}, {denseAct_},
           {upDone}, {acted});
     }
     const BufferId out = temp("dense_out", kDimT, h_);
-    const EventId outDone = done("dense_down", EventSpace::kTokens, tilesOf(h_));
+    const EventId outDone = done("dense_down", EventSpace::kTokens, countTiles(h_));
     add("dense_down", OpKind::kGmm, tokens_, product(h_, i_), {denseAct_, denseDown_}, {out}, {acted},
         {outDone});
     const BufferId y = caller("y", DType::kBF16, {kDimT, fixedDim(h_)}, Role::kOutput);
@@ -223,7 +223,7 @@ class Builder : ProgramBuilder {
           {grad, rowGrad}, {here}, {gradDone, gradOfExpert});
     } else {
       actGrad = temp("act_grad_y", kDimR, i_);
-      const EventId productDone = done("act_grad_y", EventSpace::kRows, tilesOf(i_));
+      const EventId productDone = done("act_grad_y", EventSpace::kRows, countTiles(i_));
       add("act_grad_y", OpKind::kGmm, rows_, product(i_, h_, 1), {rowsDy, down_}, {actGrad}, {here},
           {productDone});
       add("act_grad", OpKind::kActivationGrad, rows_, width(i_), {actGrad, gateUp_, rowWeights},
@@ -242,7 +242,7 @@ class Builder : ProgramBuilder {
   }
 
   void backwardReturn(BufferId rowsDx, BufferId grad, BufferId rowGrad, EventId gradDone, EventId back) {
-    const EventId dxDone = done("gate_grad", EventSpace::kRows, tilesOf(h_));
+    const EventId dxDone = done("gate_grad", EventSpace::kRows, countTiles(h_));
     add("gate_grad", OpKind::kGmm, rows_, product(h_, 2 * i_, 1), {grad, up_}, {rowsDx}, {gradDone},
         {dxDone});
     const BufferId returned = sent("returned_dx", kDimP, h_);
@@ -259,7 +259,7 @@ class Builder : ProgramBuilder {
 
   void backwardDense() {
     const BufferId grad = temp("dense_gate_up_grad", kDimT, 2 * i_);
-    const int32_t tiles = fused_ ? tilesOf(i_) : 1;
+    const int32_t tiles = fused_ ? countTiles(i_) : 1;
     const EventId gradDone = done("dense_act_grad", EventSpace::kTokens, tiles);
     const EventId gradAll = allTokens("dense_act_grad_all", tiles);
     BufferId actGrad;
@@ -268,7 +268,7 @@ class Builder : ProgramBuilder {
           {scaled_, denseDown_, denseGateUp_, none_}, {grad, none_}, {scaledDone_}, {gradDone, gradAll});
     } else {
       actGrad = temp("dense_act_grad_y", kDimT, i_);
-      const EventId productDone = done("dense_act_grad_y", EventSpace::kTokens, tilesOf(i_));
+      const EventId productDone = done("dense_act_grad_y", EventSpace::kTokens, countTiles(i_));
       add("dense_act_grad_y", OpKind::kGmm, tokens_, product(i_, h_, 1), {scaled_, denseDown_}, {actGrad},
           {scaledDone_}, {productDone});
       add("dense_act_grad", OpKind::kActivationGrad, tokens_, clamped(width(i_)),
@@ -283,7 +283,7 @@ class Builder : ProgramBuilder {
     add("dense_up_weight_grad", OpKind::kGmmWeightGrad, once_, weightGrad(h_, 2 * i_, 2.0f),
         {x_, grad, none_}, {upGrad}, {gradAll}, {});
     const BufferId denseDx = fused_ ? temp("dense_dx", kDimT, h_) : sharing(actGrad, "dense_dx", h_);
-    const EventId dxDone = done("dense_dx", EventSpace::kTokens, tilesOf(h_));
+    const EventId dxDone = done("dense_dx", EventSpace::kTokens, countTiles(h_));
     add("dense_dx", OpKind::kGmm, tokens_, product(h_, 2 * i_, 1), {grad, denseUp_}, {denseDx}, {gradDone},
         {dxDone});
     const BufferId dx = caller("dx", DType::kBF16, {kDimT, fixedDim(h_)}, Role::kOutput);

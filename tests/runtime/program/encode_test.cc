@@ -87,7 +87,7 @@ TEST_CASE("the activations and the waits of an older file are read into the fiel
   REQUIRE((program.ok() ? "" : program.error().message) == "");
   int found = 0;
   for (const Family& family : program->families) {
-    if (!infoOf(family.op).usesActivation()) continue;
+    if (!findInfo(family.op).usesActivation()) continue;
     ++found;
     CHECK(family.tiling.activation == ActivationKind::kGeglu);
     CHECK(family.tiling.flags == (family.op == OpKind::kGmmActivationGrad ? 4 : 0));

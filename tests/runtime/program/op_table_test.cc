@@ -29,13 +29,13 @@ TEST_CASE("an equal tile covers the length in the fewest tiles and is a multiple
 
 TEST_CASE("the column tiles of a product lie side by side and end with the columns") {
   for (OpKind op : {OpKind::kGmm, OpKind::kGmmActivation, OpKind::kGmmActivationGrad}) {
-    const Tiling tiling = {.n = 100, .k = 8, .tileN = 48, .flags = infoOf(op).transposed};
+    const Tiling tiling = {.n = 100, .k = 8, .tileN = 48, .flags = findInfo(op).transposed};
     CHECK(isTransposed(op, tiling));
     CHECK(!isTransposed(op, {}));
-    REQUIRE(tilesOf(op, tiling) == 3);
-    CHECK(tileOf(op, tiling, 0).n == TileRange{0, 48});
-    CHECK(tileOf(op, tiling, 2).n == TileRange{96, 100});
-    CHECK(tilesOf(op, {.n = 100}) == 0);
+    REQUIRE(countTiles(op, tiling) == 3);
+    CHECK(findTile(op, tiling, 0).n == TileRange{0, 48});
+    CHECK(findTile(op, tiling, 2).n == TileRange{96, 100});
+    CHECK(countTiles(op, {.n = 100}) == 0);
   }
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("a product before an activation multiplies by a range of columns for e
   for (const auto& [kind, inputs] :
        {std::pair(ActivationKind::kSwiglu, 2), {ActivationKind::kSilu, 1}, {ActivationKind::kRelu2, 1}}) {
     const Tiling tiling{.n = 100, .k = 8, .tileN = 48, .activation = kind};
-    CHECK(infoOf(kind).inputs == inputs);
+    CHECK(findInfo(kind).inputs == inputs);
     CHECK(weightParts(OpKind::kGmmActivation, tiling) == inputs);
     CHECK(productFlops(OpKind::kGmmActivation, tiling) == inputs * 2 * 100 * 8);
     CHECK(weightParts(OpKind::kGmmActivationGrad, tiling) == 1);
@@ -53,30 +53,30 @@ TEST_CASE("a product before an activation multiplies by a range of columns for e
 }
 
 TEST_CASE("an alpha of 0 is none: the factor is 1") {
-  CHECK(alphaOf(Tiling{}) == 1);
-  CHECK(alphaOf(Tiling{.alpha = -0.5f}) == -0.5f);
+  CHECK(effectiveAlpha(Tiling{}) == 1);
+  CHECK(effectiveAlpha(Tiling{.alpha = -0.5f}) == -0.5f);
 }
 
 TEST_CASE("the tiles of a weight gradient run along n first") {
   const Tiling tiling = {.m = 70, .n = 100, .tileM = 32, .tileN = 48};
-  const auto tile = [&](int32_t index) { return tileOf(OpKind::kGmmWeightGrad, tiling, index); };
-  REQUIRE(tilesOf(OpKind::kGmmWeightGrad, tiling) == 9);
+  const auto tile = [&](int32_t index) { return findTile(OpKind::kGmmWeightGrad, tiling, index); };
+  REQUIRE(countTiles(OpKind::kGmmWeightGrad, tiling) == 9);
   CHECK(tile(1).m == TileRange{0, 32});
   CHECK(tile(1).n == TileRange{48, 96});
   CHECK(tile(8).m == TileRange{64, 70});
   CHECK(tile(8).n == TileRange{96, 100});
-  CHECK(tilesOf(OpKind::kGmmWeightGrad, {.m = 5, .n = 100, .tileN = 5}) == 0);
+  CHECK(countTiles(OpKind::kGmmWeightGrad, {.m = 5, .n = 100, .tileN = 5}) == 0);
 }
 
 TEST_CASE("the words of values are those of the format") {
-  CHECK(text::wordsOf(OpKind{}) == text::Words{"dispatch", "gmm", "gmm_weight_grad", "activation",
-                                               "activation_grad", "combine_return", "combine_sum", "add",
-                                               "scale", "gmm_activation", "gmm_activation_grad", "column_sum",
-                                               "row_dot", "quantize", "amax", "encode"});
-  CHECK(text::wordsOf(Extent{}) == text::Words{"fixed", "T", "R", "P", "E"});
-  CHECK(text::wordsOf(DType{}) ==
+  CHECK(text::listWords(OpKind{}) == text::Words{"dispatch", "gmm", "gmm_weight_grad", "activation",
+                                                 "activation_grad", "combine_return", "combine_sum", "add",
+                                                 "scale", "gmm_activation", "gmm_activation_grad",
+                                                 "column_sum", "row_dot", "quantize", "amax", "encode"});
+  CHECK(text::listWords(Extent{}) == text::Words{"fixed", "T", "R", "P", "E"});
+  CHECK(text::listWords(DType{}) ==
         text::Words{"F32", "BF16", "F16", "I32", "I64", "I8", "U8", "F8_E4M3", "F8_E8M0"});
-  CHECK(text::wordsOf(SpaceKind{}) ==
+  CHECK(text::listWords(SpaceKind{}) ==
         text::Words{"tokens", "rows", "sends", "returns", "experts", "once", "groups"});
   CHECK(text::word(ThresholdRule::kSlotsOfExpert) == "slots_of_expert");
   CHECK(text::word(static_cast<CoreKind>(9)) == "?9");
@@ -88,7 +88,7 @@ TEST_CASE("the words of values are those of the format") {
 
 TEST_CASE("cube cores multiply, vector cores do all else, and no core of either kind does both") {
   for (int value = 0; value <= static_cast<int>(OpKind::MAX); ++value) {
-    const OpInfo& op = infoOf(static_cast<OpKind>(value));
+    const OpInfo& op = findInfo(static_cast<OpKind>(value));
     INFO(text::word(static_cast<OpKind>(value)));
     const bool multiplies = op.multiplies() || op.isSum(), other = op.vector != VectorWork::kNone;
     CHECK(op.core == (!multiplies ? CoreKind::kVector : other ? CoreKind::kUnified : CoreKind::kCube));
@@ -100,7 +100,7 @@ TEST_CASE("cube cores multiply, vector cores do all else, and no core of either 
 
 TEST_CASE("each operand of an op has a name of its own, and names operands of the op") {
   for (int value = 0; value <= static_cast<int>(OpKind::MAX); ++value) {
-    const OpInfo& op = infoOf(static_cast<OpKind>(value));
+    const OpInfo& op = findInfo(static_cast<OpKind>(value));
     INFO(text::word(static_cast<OpKind>(value)));
     Family family{.op = static_cast<OpKind>(value)};
     uint32_t next = 0;
@@ -109,8 +109,8 @@ TEST_CASE("each operand of an op has a name of its own, and names operands of th
         INFO(operand.name);
         REQUIRE(operand.id != nullptr);
         CHECK(op.find(operand.id) == &operand);  // the first of that name is this one
-        placeOf(family, operand.id) = {next++};
-        for (const OperandName other : {operand.with, operand.scales, operand.amaxOf})
+        operandBuffer(family, operand.id) = {next++};
+        for (const OperandName other : {operand.with, operand.scales, operand.findAmax})
           if (other != nullptr) CHECK(op.find(other) != nullptr);
         if (operand.with != nullptr) CHECK(op.find(operand.with)->optional);
       }

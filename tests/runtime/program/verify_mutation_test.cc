@@ -217,7 +217,7 @@ TEST_CASE("a wait for all tokens does not cover the rows that arrive") {
   late.signals = {};
   p.buffers.push_back(p.at(findBuffer(late, &Operands::c)));
   p.buffers.back().name = "late";
-  placeOf(late, &Operands::c) = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+  operandBuffer(late, &Operands::c) = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
   Lane lane = *std::find_if(p.lanes.begin(), p.lanes.end(),
                             [&](const Lane& l) { return l.name == "down_weight_grad"; });
   for (auto& seat : lane.seats)

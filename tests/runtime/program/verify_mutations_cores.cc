@@ -28,7 +28,7 @@ void deal(Lane& lane, std::vector<TaskRecord> tasks, int64_t seats) {
 // A lane on some of the cores of its kind, now and then on one too many.
 void changeRange(TaskProgram& p, Random& random) {
   Lane& lane = any(p.lanes, random);
-  const int64_t cores = std::max(p.coresOf(lane.core), 1);
+  const int64_t cores = std::max(p.coreCount(lane.core), 1);
   lane.firstCore = static_cast<int32_t>(below(random, cores));
   const int64_t rest = std::clamp<int64_t>(cores - lane.firstCore, 1, 64);
   deal(lane, takeTasks(lane), 1 + below(random, below(random, 6) == 0 ? rest + 1 : rest));
@@ -42,7 +42,7 @@ void changeKind(TaskProgram& p, Random& random) {
   for (const TaskRecord& task : tasks)
     if (task.family.value < p.families.size()) p.families[task.family.value].core = lane.core;
   lane.firstCore = 0;
-  deal(lane, std::move(tasks), std::clamp(p.coresOf(lane.core), 1, 64));
+  deal(lane, std::move(tasks), std::clamp(p.coreCount(lane.core), 1, 64));
 }
 
 // A core more of each kind there is: no lane need use it.

@@ -14,7 +14,7 @@ namespace {
 void addFamily(TaskProgram& p, Family family) {
   Lane lane{family.name, family.entry, family.space, family.core, 9, 0, {}};
   const FamilyId id{static_cast<uint32_t>(p.families.size())};
-  lane.seats.resize(static_cast<size_t>(std::max(p.coresOf(family.core), 1)));
+  lane.seats.resize(static_cast<size_t>(std::max(p.coreCount(family.core), 1)));
   for (int32_t slot = 0; slot < p.at(family.space).window; ++slot) {
     lane.seats[slot % lane.seats.size()].push_back({id, static_cast<uint32_t>(slot), 0});
   }
@@ -71,7 +71,7 @@ void addLateDispatch(TaskProgram& p, Random& random) {
   // other damage came before
   if (act.value >= p.buffers.size() || p.at(act).region.value >= p.regions.size()) return;
   Family late = p.at(dispatch);
-  const BufferId rows = placeOf(late, &Operands::rows) = addSharedRows(p, random, late.tiling.n, true);
+  const BufferId rows = operandBuffer(late, &Operands::rows) = addSharedRows(p, random, late.tiling.n, true);
   if (!rows) return;
   const auto one = [&](FamilyId producer) {
     p.events.push_back(

@@ -194,7 +194,7 @@ class Oracle {
       if (p_.families[f].entry == entry) families.push_back(FamilyId{f});
     const FamilyId held = families[hold_ % families.size()];
     const int heldRank = static_cast<int>(random_() % (p_.mesh.peers() + 1)),
-              cores = p_.coresOf(p_.at(held).core), heldCore = static_cast<int>(random_() % (cores + 2));
+              cores = p_.coreCount(p_.at(held).core), heldCore = static_cast<int>(random_() % (cores + 2));
     while (wrong_.empty()) {
       std::vector<Head*> free, last;
       bool left = false;

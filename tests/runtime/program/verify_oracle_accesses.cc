@@ -109,7 +109,7 @@ class Footprint {
   void ofRows(const Family& f, const Operands& ids, const OracleSlot& rows, int tile) {
     const int64_t n = f.tiling.n, k = f.tiling.k;
     const int64_t width = f.tiling.tileN > 0 ? f.tiling.tileN : n, first = tile * width;
-    const int64_t inputs = infoOf(f.tiling.activation).inputs;
+    const int64_t inputs = findInfo(f.tiling.activation).inputs;
     const Columns columns{first, std::min(n - first, width), n, inputs}, all{0, n, n, inputs};
     const bool fused = f.op == OpKind::kGmmActivation || f.op == OpKind::kGmmActivationGrad;
     const int64_t ofA = rowBytes(f, ids.a) / n * k;

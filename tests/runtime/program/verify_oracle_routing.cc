@@ -97,12 +97,12 @@ void cutRank(const TaskProgram& program, int limit, std::mt19937_64& random, std
              int to) {
   // the first `program.experts % program.mesh.ep` groups own one expert more
   const Mesh& mesh = program.mesh;
-  const auto expertsOf = [&](int group) {
+  const auto countExperts = [&](int group) {
     return program.experts / mesh.ep + (group < program.experts % mesh.ep ? 1 : 0);
   };
-  const int local = expertsOf(to / mesh.tp);
+  const int local = countExperts(to / mesh.tp);
   int first = 0;
-  for (int group = 0; group < to / mesh.tp; ++group) first += expertsOf(group);
+  for (int group = 0; group < to / mesh.tp; ++group) first += countExperts(group);
   const int unit = std::min(limit, 16), group = groupSlots(program);
   std::vector<std::vector<int>> counts(local), firstPair(local);
   for (int e = 0; e < local; ++e) {

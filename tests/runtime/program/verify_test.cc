@@ -179,7 +179,7 @@ TEST_CASE("rows that are sent without an event are refused") {
         p.buffers.back().name = "out_rows";
         p.buffers.back().role = Role::kOutput;  // nobody in the entry reads it
         p.buffers.back().region = RegionId{static_cast<uint32_t>(p.regions.size() - 1)};
-        placeOf(again, &Operands::rows) = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
+        operandBuffer(again, &Operands::rows) = BufferId{static_cast<uint32_t>(p.buffers.size() - 1)};
         Lane lane = p.lanes[0];
         for (auto& seat : lane.seats)
           for (TaskRecord& record : seat) record.family = FamilyId{static_cast<uint32_t>(p.families.size())};
@@ -426,7 +426,7 @@ TEST_CASE("an activation reads as many columns as it has inputs, in all ops that
       shape.activation = built;
       const TaskProgram program = buildMoeProgram(shape);
       for (size_t f = 0; f < program.families.size(); ++f) {
-        if (!infoOf(program.families[f].op).usesActivation()) continue;
+        if (!findInfo(program.families[f].op).usesActivation()) continue;
         TaskProgram mutant = program;
         mutant.families[f].tiling.activation = wrong;
         const Expected<VerifiedProgram> verified = verify(mutant);
@@ -448,7 +448,7 @@ TEST_CASE("an activation has a limit where it clamps, and only there") {
   const std::string limit = "family 'swiglu' of entry 'forward': the limit of the activation is ";
   for (int kind = 0; kind <= static_cast<int>(ActivationKind::MAX); ++kind)
     if (const auto activation = static_cast<ActivationKind>(kind);
-        !infoOf(activation).hasLimit && infoOf(activation).isGated())
+        !findInfo(activation).hasLimit && findInfo(activation).isGated())
       CHECK(swiglu(activation, 0) == "accepted");
   CHECK(swiglu(ActivationKind::kSwigluClamp, 7) == "accepted");
   CHECK(swiglu(ActivationKind::kSwigluOai, 7) == "accepted");
@@ -494,7 +494,7 @@ TEST_CASE("roundings of factors are those of blocks that the factors have") {
         up + "factor 'a' is rounded to e4m3 with no 'row_amax', expected one");
   CHECK(refusal([](TaskProgram& p) {
           Family& f = p.families[familyOf(p, 0, "up_proj").value];
-          placeOf(f, &Operands::amaxB) = {static_cast<uint32_t>(p.buffers.size())};
+          operandBuffer(f, &Operands::amaxB) = {static_cast<uint32_t>(p.buffers.size())};
           p.buffers.push_back({"amax", DType::kF32, {p.expertDim(), {Extent::kFixed, 1}}, Role::kInput, {}});
         }) == up + "factor 'b' is rounded to none with a 'weight_amax', expected none");
   CHECK(

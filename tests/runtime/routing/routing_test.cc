@@ -100,15 +100,15 @@ World makeWorld(std::mt19937& random, int groupSlots = 0) {
 }
 
 // Experts of a group: the first of them, and how many.
-std::pair<int, int> expertsOf(const RoutingShape& shape, int group) {
+std::pair<int, int> countExperts(const RoutingShape& shape, int group) {
   int first = 0;
-  for (int before = 0; before < group; ++before) first += expertsOf(shape, before).second;
+  for (int before = 0; before < group; ++before) first += countExperts(shape, before).second;
   return {first, shape.experts / shape.mesh.ep + (group < shape.experts % shape.mesh.ep)};
 }
 
 int groupThatOwns(const RoutingShape& shape, int expert) {
   int group = 0;
-  while (expert >= expertsOf(shape, group).first + expertsOf(shape, group).second) ++group;
+  while (expert >= countExperts(shape, group).first + countExperts(shape, group).second) ++group;
   return group;
 }
 
@@ -313,7 +313,7 @@ TEST_CASE("every expert has one owner, ranks own neighbours, and their numbers d
         INFO(experts << " experts, " << groups << " groups of " << tp);
         CHECK(deal.most() - deal.fewest() == (deal.differ() ? 1 : 0));
         for (int rank = 0; rank < groups * tp; ++rank) {
-          CHECK(std::pair(deal.first(rank), deal.of(rank)) == expertsOf(shape, rank / tp));
+          CHECK(std::pair(deal.first(rank), deal.of(rank)) == countExperts(shape, rank / tp));
           for (int expert = deal.first(rank); expert < deal.first(rank) + deal.of(rank); ++expert)
             CHECK(deal.owner(expert) == rank / tp);
         }
@@ -328,7 +328,7 @@ TEST_CASE("a rank has the tables of its own experts, and counts what each rank s
     const int ranks = world.shape.mesh.peers(), tp = world.shape.mesh.tp;
     for (int rank = 0; rank < ranks; ++rank) {
       const RoutingTables& tables = world.tables[rank];
-      const int local = expertsOf(world.shape, rank / tp).second;
+      const int local = countExperts(world.shape, rank / tp).second;
       REQUIRE(tables.experts() == local);
       REQUIRE(static_cast<int>(tables.expertRow.size()) == local + 1);
       REQUIRE(tables.expertRow.back() == tables.rows);

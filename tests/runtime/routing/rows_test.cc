@@ -28,7 +28,7 @@ TEST_CASE("the slots of a space have every row or token in one slot, with the ex
     const bool tokens = space == SpaceKind::kTokens || space == SpaceKind::kOnce;
     std::vector<int32_t> expertOf(static_cast<size_t>(tokens ? tables.tokens : tables.rows), -1);
     for (int64_t slot = 0; slot < liveSlots(tables, space); ++slot) {
-      const RowRange range = rowsOf(tables, space, slot, kTokenSlot);
+      const RowRange range = findRows(tables, space, slot, kTokenSlot);
       for (int32_t row = range.begin; row < range.begin + range.rows; ++row) {
         REQUIRE(expertOf.at(static_cast<size_t>(row)) == -1);
         expertOf[static_cast<size_t>(row)] = range.expert;
@@ -46,7 +46,7 @@ TEST_CASE("the rows of a send are those of the piece at its receiver") {
       tablesOf({.mesh = {.ep = 2}, .experts = 4, .topK = 1, .slotRows = 16, .tokenSlot = 10});
   int32_t rows = 0;
   for (int64_t slot = 0; slot < liveSlots(tables, SpaceKind::kSends); ++slot) {
-    const RowRange range = rowsOf(tables, SpaceKind::kSends, slot, 16);
+    const RowRange range = findRows(tables, SpaceKind::kSends, slot, 16);
     const Piece& piece = tables.sends[static_cast<size_t>(slot)];
     CHECK(range.begin == piece.row);
     CHECK(range.expert == piece.expert);

@@ -132,7 +132,7 @@ TEST_CASE("one core runs one task after the other: the time is the sum of the co
         const SlotWork work = slotWork(tables, space, slot, plan.space(space)->slotSize);
         const double seconds =
             taskCost(plan.program(), family, work.rows, work.reuse, TaskRates(rates, 1)).seconds();
-        sum += family.tiles * simTimeOf(seconds);
+        sum += family.tiles * toSimTime(seconds);
         tasks += family.tiles;
       }
     }

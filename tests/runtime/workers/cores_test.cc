@@ -47,23 +47,23 @@ TEST_CASE("units of a machine without known cores are cores") {
 Cores fourCores(bool areOwn) { return {{0, 2, 4, 6, 1, 3, 5, 7}, 4, areOwn}; }
 
 TEST_CASE("ranks that share cores take a part of them each, and prefer others") {
-  const CoreShare share = shareOf(fourCores(false), {.rank = 1, .ranks = 2}, 0);
+  const CoreShare share = computeShare(fourCores(false), {.rank = 1, .ranks = 2}, 0);
   CHECK(share.threads == 2);
   CHECK(share.units == std::vector<int>{4, 6, 1, 3, 5, 7, 0, 2});
-  CHECK(shareOf(fourCores(false), {.rank = 5, .ranks = 8}, 0).threads == 1);
+  CHECK(computeShare(fourCores(false), {.rank = 5, .ranks = 8}, 0).threads == 1);
 }
 
 TEST_CASE("a process that was given cores of its own takes all, but ranks that are its threads share them") {
-  CHECK(shareOf(fourCores(true), {.rank = 1, .ranks = 2}, 0).threads == 4);
-  CHECK(shareOf(fourCores(true), {.rank = 1, .ranks = 2}, 0).units.front() == 0);
-  const CoreShare ofThread = shareOf(fourCores(true), {.rank = 1, .ranks = 2, .isProcess = false}, 0);
+  CHECK(computeShare(fourCores(true), {.rank = 1, .ranks = 2}, 0).threads == 4);
+  CHECK(computeShare(fourCores(true), {.rank = 1, .ranks = 2}, 0).units.front() == 0);
+  const CoreShare ofThread = computeShare(fourCores(true), {.rank = 1, .ranks = 2, .isProcess = false}, 0);
   CHECK(ofThread.threads == 2);
   CHECK(ofThread.units.front() == 4);
 }
 
 TEST_CASE("threads for which all ranks have not enough units are not bound") {
-  CHECK(shareOf(fourCores(false), {.rank = 0, .ranks = 2}, 4).units.size() == 8);
-  const CoreShare many = shareOf(fourCores(false), {.rank = 0, .ranks = 2}, 5);
+  CHECK(computeShare(fourCores(false), {.rank = 0, .ranks = 2}, 4).units.size() == 8);
+  const CoreShare many = computeShare(fourCores(false), {.rank = 0, .ranks = 2}, 5);
   CHECK(many.threads == 5);
   CHECK(many.units.empty());
 }

@@ -30,7 +30,7 @@ std::vector<int64_t> markedShape(const TaskProgram& program, const Buffer& buffe
 Status findActivation(const TaskProgram& program, MoeDims& dims) {
   const Family* first = nullptr;
   for (const Family& family : program.families) {
-    if (!infoOf(family.op).usesActivation()) continue;
+    if (!findInfo(family.op).usesActivation()) continue;
     const auto kind = family.tiling.activation;
     const double limit = toFloat(family.tiling.limit);
     if (first && (kind != dims.activation || limit != dims.limit))
@@ -46,12 +46,12 @@ Status findActivation(const TaskProgram& program, MoeDims& dims) {
 // Branches beside the experts, sums and factors.
 Status checkFamilies(const TaskProgram& program) {
   for (const Family& family : program.families) {
-    const VectorWork work = infoOf(family.op).vector;
+    const VectorWork work = findInfo(family.op).vector;
     // what a rank that is alone keeps of its tokens
     if (family.op == OpKind::kScale && program.at(findBuffer(family, &Operands::a)).role == Role::kInput)
       continue;
-    const bool dense = infoOf(program.at(family.space).kind).dense && work != VectorWork::kWeightedSum;
-    if (dense || alphaOf(family.tiling) != 1 || work == VectorWork::kElements)
+    const bool dense = findInfo(program.at(family.space).kind).dense && work != VectorWork::kWeightedSum;
+    if (dense || effectiveAlpha(family.tiling) != 1 || work == VectorWork::kElements)
       return Error{
           fmt::format("program '{}' is not a MoE-FFN layer: found family '{}'", program.name, family.name)};
   }

@@ -26,7 +26,7 @@ struct MoeDims {
   ops::ActivationKind activation = ops::ActivationKind::kSwiglu;
   double limit = 0;  // of kinds that clamp
 
-  int64_t up() const { return infoOf(activation).inputs * inter; }  // columns of the first product
+  int64_t up() const { return findInfo(activation).inputs * inter; }  // columns of the first product
   ExpertDeal deal() const { return {{ranks}, experts}; }
   friend bool operator==(const MoeDims&, const MoeDims&) = default;
 };

@@ -142,7 +142,7 @@ class Layer {
   ops::ActivationPoint element(int64_t row, int64_t i) const {
     const double* line = gateUp_.data() + row * d_.up();
     return ops::activationAt(d_.activation, d_.limit, line[i],
-                             line[ops::upColumnOf(d_.activation, 0, static_cast<int32_t>(d_.inter)) + i]);
+                             line[ops::findUpColumn(d_.activation, 0, static_cast<int32_t>(d_.inter)) + i]);
   }
 
   void forwardChunk() {
@@ -182,7 +182,7 @@ class Layer {
       sum += da * act[i];
       act[i] *= w;
       grad[i] = w * da * point.gateSlope();
-      if (infoOf(d_.activation).isGated()) grad[d_.inter + i] = w * da * point.upSlope();
+      if (findInfo(d_.activation).isGated()) grad[d_.inter + i] = w * da * point.upSlope();
     }
     results_[static_cast<size_t>(p.rank)].dExpertWeights[static_cast<size_t>(p.token * d_.topK + p.slot)] =
         sum;

@@ -146,19 +146,19 @@ TEST_CASE("a peer that computes something else is an error, and is not measured"
       CHECK(pass.lines[2].error.find("differs from Sluice by ") != std::string::npos);
       CHECK(pass.lines[2].all.empty());
     }
-    CHECK(textOf(samples).find("error: differs from Sluice by ") != std::string::npos);
+    CHECK(formatText(samples).find("error: differs from Sluice by ") != std::string::npos);
   }
 }
 
 TEST_CASE("a step copies the tables of its routing to the GPU, and no tensor") {
-  const auto copiesOf = [](int repeat) {
+  const auto countCopies = [](int repeat) {
     OnModel model;
     const GpuSamples samples = model.measure("tiny", {.repeat = repeat}, {});
     CHECK(samples.withoutPeers == "there is none");
     return model.group.copiesIn.load();
   };
   constexpr int64_t kTables = 2, kPasses = 2;
-  CHECK(copiesOf(3) - copiesOf(1) == 2 * kPasses * kTables);
+  CHECK(countCopies(3) - countCopies(1) == 2 * kPasses * kTables);
 }
 
 TEST_CASE("one pass is measured where one is requested") {
@@ -182,10 +182,10 @@ TEST_CASE("a difference is relative, and infinite where a number is none") {
     return tensor;
   };
   const GpuTensor theirs = tensorOf(DType::kF32, {3, 4});
-  CHECK(*differenceOf(*backend, tensorOf(DType::kBF16, {3, 4}), theirs) == 0);
-  CHECK(*differenceOf(*backend, tensorOf(DType::kF32, {3, 4.5}), theirs) == Approx(0.1));
-  CHECK(std::isinf(
-      *differenceOf(*backend, tensorOf(DType::kF32, {std::numeric_limits<float>::quiet_NaN(), 4}), theirs)));
+  CHECK(*measureDifference(*backend, tensorOf(DType::kBF16, {3, 4}), theirs) == 0);
+  CHECK(*measureDifference(*backend, tensorOf(DType::kF32, {3, 4.5}), theirs) == Approx(0.1));
+  CHECK(std::isinf(*measureDifference(
+      *backend, tensorOf(DType::kF32, {std::numeric_limits<float>::quiet_NaN(), 4}), theirs)));
 }
 
 // A step of 10 ms, of which 8 ms on the GPU, for half of the peak in a step.
@@ -201,7 +201,7 @@ GpuSamples fixedSamples() {
 
 TEST_CASE("figures are those of the median step, and of the launch in it") {
   const GpuSamples samples = fixedSamples();
-  const GpuFigures f = figuresOf(samples.passes[0].lines[0], samples.passes[0].work);
+  const GpuFigures f = computeFigures(samples.passes[0].lines[0], samples.passes[0].work);
   CHECK(f.median == Approx(0.010));
   CHECK(f.least == Approx(0.009));
   CHECK(f.most == Approx(0.012));
@@ -211,10 +211,10 @@ TEST_CASE("figures are those of the median step, and of the launch in it") {
 }
 
 TEST_CASE("the report names the GPU, and has a line for each that took turns") {
-  const std::string gpu = textOf(GpuFacts{"GPU X", 132, 1.98e9}, {.repeat = 3});
+  const std::string gpu = formatText(GpuFacts{"GPU X", 132, 1.98e9}, {.repeat = 3});
   CHECK(gpu.starts_with("GPU X: 132 multiprocessors of at most 1980 MHz; peak 989 TFLOP/s of bf16"));
   CHECK(gpu.find("medians of 3 repetitions") != std::string::npos);
-  const std::string text = textOf(fixedSamples());
+  const std::string text = formatText(fixedSamples());
   INFO(text);
   CHECK(text.starts_with("c: H 1024, I 512, 8 experts, 1024 rows, 128 to 128 per expert\n"));
   const auto lineOf = [&](const std::string& begin) {
@@ -233,7 +233,7 @@ TEST_CASE("the report names the GPU, and has a line for each that took turns") {
 
 TEST_CASE("the JSON has every repetition, and the reason of a case that failed") {
   const auto json = nlohmann::json::parse(
-      jsonOf(GpuFacts{"GPU X", 132, 1.98e9}, {{"c", fixedSamples()}, {"d", Error{"it is wrong"}}}));
+      formatJson(GpuFacts{"GPU X", 132, 1.98e9}, {{"c", fixedSamples()}, {"d", Error{"it is wrong"}}}));
   CHECK(json["gpu"] == "GPU X");
   CHECK(json["peak_flops"] == 989e12);
   const auto& line = json["cases"][0]["passes"][0]["lines"][0];

@@ -18,8 +18,8 @@ TEST_CASE("the cases have the operations that they are known by, backward twice 
     CAPTURE(name);
     const auto c = rowsCase(name);
     REQUIRE(c);
-    CHECK(workOf(*c, Pass::kForward).flops * 1e-9 == Approx(expected).epsilon(0.001));
-    CHECK(workOf(*c, Pass::kBackward).flops == 2 * workOf(*c, Pass::kForward).flops);
+    CHECK(countWork(*c, Pass::kForward).flops * 1e-9 == Approx(expected).epsilon(0.001));
+    CHECK(countWork(*c, Pass::kBackward).flops == 2 * countWork(*c, Pass::kForward).flops);
   }
   CHECK(!rowsCase("g"));
 }
@@ -47,16 +47,17 @@ TEST_CASE("a case for a GPU is one of rows, or a layer of one rank with the size
 }
 
 TEST_CASE("the bytes of a pass count each matrix once, and no weight of an expert without rows") {
-  const Work even = workOf(*rowsCase("a"), Pass::kForward), skewed = workOf(*rowsCase("d"), Pass::kForward);
+  const Work even = countWork(*rowsCase("a"), Pass::kForward),
+             skewed = countWork(*rowsCase("d"), Pass::kForward);
   CHECK(even.readBytes * 1e-6 == Approx(167.77).epsilon(0.001));
   CHECK(even.writtenBytes * 1e-6 == Approx(29.36).epsilon(0.001));
   CHECK(skewed.readBytes == Approx(even.readBytes - 2 * 2.0 * 3 * 2048 * 768));
   // fp32 gradients, twice as many bytes as weights in bf16, and zeros for an expert without rows
-  const Work back = workOf(*rowsCase("d"), Pass::kBackward);
+  const Work back = countWork(*rowsCase("d"), Pass::kBackward);
   CHECK(back.writtenBytes == Approx(16 * 4.0 * 3 * 2048 * 768 + 2.0 * 4096 * 2048));
   // without weight gradients: dy, gate_up and codes of 8 bits are read, dx is written
-  const Work ofRows = workOf(*rowsCase("a"), Pass::kBackward, 1, false);
-  CHECK(ofRows.flops == workOf(*rowsCase("a"), Pass::kForward).flops);
+  const Work ofRows = countWork(*rowsCase("a"), Pass::kBackward, 1, false);
+  CHECK(ofRows.flops == countWork(*rowsCase("a"), Pass::kForward).flops);
   CHECK(ofRows.readBytes == Approx(16.0 * 3 * 2048 * 768 + 2.0 * 4096 * 2048 + 4.0 * 4096 * 768));
   CHECK(ofRows.writtenBytes == Approx(2.0 * 4096 * 2048));
 }

@@ -22,7 +22,7 @@ void check(const Expected<LinkFigures>& figures) {
   CHECK(figures->leastSpinning <= figures->spinning);
   CHECK(figures->leastParked > 0);
   CHECK(figures->leastParked <= figures->parked);
-  CHECK(textOf(*figures).find("a signal takes") != std::string::npos);
+  CHECK(formatText(*figures).find("a signal takes") != std::string::npos);
 }
 
 // Processes first: they are forked, and this process must not have threads.

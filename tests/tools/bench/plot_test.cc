@@ -32,7 +32,7 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 TEST_CASE("a picture has a bar per case and pass, as long as its share") {
-  const std::string svg = plotOf({caseOf("a", 0.5, 1), caseOf("b", 0.25, 0)}, {}, {"a cpu", "avx2", ""});
+  const std::string svg = drawPlot({caseOf("a", 0.5, 1), caseOf("b", 0.25, 0)}, {}, {"a cpu", "avx2", ""});
   CHECK(count(svg, "class=\"sluice\"") == 4);
   CHECK(count(svg, "class=\"peer\"") == 0);
   for (const char* const width : {"280", "560", "140", "0"})
@@ -45,7 +45,7 @@ TEST_CASE("a peer has bars where it was measured, and the scale grows with share
   CaseSamples c = caseOf("a", 0.75, 0.5);
   c.passes[0].peers = {{"onednn", "oneDNN 1", "packed weights", c.passes[0].sluice, 0}};
   c.passes[0].peers[0].samples.all = {{0.5, 0.5}};  // half the time: 150%
-  const std::string svg = plotOf({c}, {}, {"a cpu", "avx2", "oneDNN 1"});
+  const std::string svg = drawPlot({c}, {}, {"a cpu", "avx2", "oneDNN 1"});
   CHECK(count(svg, "class=\"peer\"") == 1);
   CHECK(count(svg, ">onednn</text>") == 1);
   CHECK(svg.find("oneDNN 1") != std::string::npos);
@@ -55,7 +55,7 @@ TEST_CASE("a peer has bars where it was measured, and the scale grows with share
 }
 
 TEST_CASE("text of a picture is escaped") {
-  const std::string svg = plotOf({caseOf("<a> & \"b\"\x1b", 1, 1)}, {}, {"x < y & z\xff", "avx2", "p<q>"});
+  const std::string svg = drawPlot({caseOf("<a> & \"b\"\x1b", 1, 1)}, {}, {"x < y & z\xff", "avx2", "p<q>"});
   CHECK(svg.find("&lt;a&gt; &amp; \"b\"\\x1b") != std::string::npos);
   CHECK(svg.find("x &lt; y &amp; z\\xff") != std::string::npos);
   CHECK(svg.find("p&lt;q&gt;") != std::string::npos);

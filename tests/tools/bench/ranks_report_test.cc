@@ -37,7 +37,7 @@ TEST_CASE("each number of ranks is told beside the first") {
   const RanksReport report = measured();
   CHECK(overFirst(report, 0, 0, ClockKind::kWall) == Approx(1));
   CHECK(overFirst(report, 1, 0, ClockKind::kWall) == Approx(1.2));
-  const std::string text = textOf(report, {}, {"a cpu", "avx512", ""});
+  const std::string text = formatText(report, {}, {"a cpu", "avx512", ""});
   CHECK(text.find("128 tokens in all") != std::string::npos);
   CHECK(text.find("over EP 2") != std::string::npos);
   CHECK(text.find("1.20\n") != std::string::npos);
@@ -55,12 +55,13 @@ TEST_CASE("each linear layer is compared with itself on the first number of rank
   CHECK(overFirst(report, 1, 0, ClockKind::kWall) == Approx(1.2));
   CHECK(overFirst(report, 2, 0, ClockKind::kWall) == Approx(1));
   CHECK(overFirst(report, 3, 0, ClockKind::kWall) == Approx(1.5));
-  const std::string text = textOf(report, {}, {"a cpu", "avx512", ""});
+  const std::string text = formatText(report, {}, {"a cpu", "avx512", ""});
   CHECK(text.find("column parallel, 48 -> 96, 64 tokens in all, each at one rank\n") == 0);
   CHECK(text.find("\nrow parallel, 48 -> 96, 64 tokens in all, each at one rank\n") != std::string::npos);
   CHECK(text.find("over TP 2") != std::string::npos);
-  CHECK(markdownOf(report, {}).find("| row parallel | shm | 4 | forward | 30.000 |") != std::string::npos);
-  const auto root = nlohmann::json::parse(jsonOf(report, {}, {"a cpu", "avx512", ""}));
+  CHECK(formatMarkdown(report, {}).find("| row parallel | shm | 4 | forward | 30.000 |") !=
+        std::string::npos);
+  const auto root = nlohmann::json::parse(formatJson(report, {}, {"a cpu", "avx512", ""}));
   CHECK(root["cases"][3]["layer"] == "row parallel");
   CHECK(root["cases"][3]["tp"] == 4);
   CHECK(root["cases"][3]["tokens_of_rank"] == 16);
@@ -69,18 +70,18 @@ TEST_CASE("each linear layer is compared with itself on the first number of rank
 
 TEST_CASE("units that share processor time are no more than the threads of all ranks") {
   RanksSamples samples{tinyLayer(1), 1, {}};
-  CHECK(cpuUnitsOf(samples, ClockKind::kCpu) == 1);
-  CHECK(cpuUnitsOf(samples, ClockKind::kWall) == 0);
+  CHECK(countCpuUnits(samples, ClockKind::kCpu) == 1);
+  CHECK(countCpuUnits(samples, ClockKind::kWall) == 0);
 }
 
 TEST_CASE("the table has a row for each number of ranks, the JSON every sample") {
   RanksReport report = measured();
-  const std::string table = markdownOf(report, {});
+  const std::string table = formatMarkdown(report, {});
   CHECK(table.find("| shm | 2 | forward | 10.000 | 1.000 | 9.000 | 0.90 | 256 | 1.00 | 12 | 5 | 9 | 7 | 6 | "
                    "20.000 |") != std::string::npos);
   CHECK(table.find("| shm | 4 | forward | 12.000 |") != std::string::npos);
   report.link.emplace();
-  const auto root = nlohmann::json::parse(jsonOf(report, {}, {"a cpu", "avx512", ""}));
+  const auto root = nlohmann::json::parse(formatJson(report, {}, {"a cpu", "avx512", ""}));
   CHECK(root["transport"] == "shm");
   CHECK(root["cases"][1]["ep"] == 4);
   CHECK(root["cases"][1]["passes"][0]["over_first"] == Approx(1.2));

@@ -34,7 +34,7 @@ CaseSamples measuredCase() {
 
 TEST_CASE("figures are those of the medians, of Sluice, of peers and of the probes") {
   const CaseSamples c = measuredCase();
-  const PassFigures f = figuresOf(c, c.passes[0], ClockKind::kWall);
+  const PassFigures f = computeFigures(c, c.passes[0], ClockKind::kWall);
   CHECK(f.median == Approx(0.010));
   CHECK(f.least == Approx(0.008));
   CHECK(f.most == Approx(0.012));
@@ -51,14 +51,14 @@ TEST_CASE("figures are those of the medians, of Sluice, of peers and of the prob
 
 TEST_CASE("the bound is the larger one of the products and of the bytes read and written") {
   CaseSamples c = measuredCase();
-  CHECK(figuresOf(c, c.passes[0], ClockKind::kWall).bound == Approx(0.004));
+  CHECK(computeFigures(c, c.passes[0], ClockKind::kWall).bound == Approx(0.004));
   c.passes[0].work.readBytes = 100e6;
-  CHECK(figuresOf(c, c.passes[0], ClockKind::kWall).bound == Approx(0.010 + 0.0015));
+  CHECK(computeFigures(c, c.passes[0], ClockKind::kWall).bound == Approx(0.010 + 0.0015));
 }
 
 TEST_CASE("processor time counts by thread, so that other work of the machine does not") {
   const CaseSamples c = measuredCase();
-  CHECK(figuresOf(c, c.passes[0], ClockKind::kCpu).median == Approx(0.005));
+  CHECK(computeFigures(c, c.passes[0], ClockKind::kCpu).median == Approx(0.005));
 }
 
 TEST_CASE("d over a is told where both were measuredCase") {
@@ -73,19 +73,19 @@ TEST_CASE("d over a is told where both were measuredCase") {
 TEST_CASE("text and table name each peer and its time relative to Sluice's") {
   BenchOptions options;
   options.peers = {"onednn", "openblas"};
-  const std::string text = textOf(measuredCase(), options, {});
+  const std::string text = formatText(measuredCase(), options, {});
   CHECK(
       text.find("oneDNN 1 takes 20.000 ms (packed weights), 2.00 times as long; results differ by 3.0e-03") !=
       std::string::npos);
   CHECK(text.find("OpenBLAS 2 takes 30.000 ms (plain weights), 3.00 times as long") != std::string::npos);
   CHECK(markdownHeader(options).find("| onednn ms | onednn / Sluice | openblas ms | openblas / Sluice |") !=
         std::string::npos);
-  CHECK(markdownOf(measuredCase(), options).find("| 20.00 | 2.00 | 30.00 | 3.00 |") != std::string::npos);
+  CHECK(formatMarkdown(measuredCase(), options).find("| 20.00 | 2.00 | 30.00 | 3.00 |") != std::string::npos);
 }
 
 TEST_CASE("the JSON has every repetition of everything") {
   const auto root =
-      nlohmann::json::parse(jsonOf({measuredCase()}, {}, {"a cpu", "avx512", "oneDNN 1, OpenBLAS 2"}));
+      nlohmann::json::parse(formatJson({measuredCase()}, {}, {"a cpu", "avx512", "oneDNN 1, OpenBLAS 2"}));
   CHECK(root["cpu"] == "a cpu");
   const auto& pass = root["cases"][0]["passes"][0];
   CHECK(pass["sluice"]["wall_seconds"] == std::vector<double>{0.012, 0.010, 0.008});

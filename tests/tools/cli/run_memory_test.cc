@@ -47,16 +47,16 @@ TEST_CASE("inputs and outputs are counted as they are made") {
     inputs += bytesOf(loaded->inputs);
     outputs += bytesOf(loaded->outputs);
   }
-  CHECK(memoryOf(job).inputs == inputs);
-  CHECK(memoryOf(job).outputs == outputs);
+  CHECK(estimateMemory(job).inputs == inputs);
+  CHECK(estimateMemory(job).outputs == outputs);
 }
 
 TEST_CASE("steps need memory by their tokens, pairs and entries, and masked pairs need none") {
-  const double all = memoryOf(madeWith("50", "uniform")).steps;
-  CHECK(memoryOf(madeWith("25", "uniform")).steps < all);
-  CHECK(memoryOf(madeWith("50", "masked")).steps < all);
-  CHECK(memoryOf(madeWith("50", "onehot")).steps < all);
-  CHECK(memoryOf(madeWith("50", "uniform", "forward")).steps < all);
+  const double all = estimateMemory(madeWith("50", "uniform")).steps;
+  CHECK(estimateMemory(madeWith("25", "uniform")).steps < all);
+  CHECK(estimateMemory(madeWith("50", "masked")).steps < all);
+  CHECK(estimateMemory(madeWith("50", "onehot")).steps < all);
+  CHECK(estimateMemory(madeWith("50", "uniform", "forward")).steps < all);
 }
 
 // What the steps of a job of one rank have touched.
@@ -78,15 +78,15 @@ TEST_CASE("steps touch at least what is counted") {
   for (const char* routing : {"uniform", "onehot", "masked", "half-empty"}) {
     INFO(routing);
     const Job job = madeWith("40", routing, "", 1);
-    CHECK(memoryOf(job).steps > 0);
-    CHECK(memoryOf(job).steps <= touchedBy(job));
+    CHECK(estimateMemory(job).steps > 0);
+    CHECK(estimateMemory(job).steps <= touchedBy(job));
   }
 }
 
 TEST_CASE(
     "a run that needs more than is left is refused with both numbers, and one that needs as much is not") {
   const Job job = madeWith("50", "uniform");
-  const RunMemory needs = memoryOf(job);
+  const RunMemory needs = estimateMemory(job);
   const auto all = static_cast<int64_t>(needs.inputs + needs.outputs + needs.steps);
   CHECK(checkMemory(job, {all, "its container"}).ok());
   const Status refused = checkMemory(job, {all - 1, "its container"});
@@ -99,8 +99,8 @@ TEST_CASE("of inputs that are read, what does not depend on tokens is counted") 
   RunOptions options;
   options.in = "in-{rank}.safetensors";
   const Job job = jobOf(options);
-  CHECK(memoryOf(job).inputs > 0);
-  CHECK(memoryOf(job).inputs < memoryOf(madeWith("50", "uniform")).inputs);
+  CHECK(estimateMemory(job).inputs > 0);
+  CHECK(estimateMemory(job).inputs < estimateMemory(madeWith("50", "uniform")).inputs);
 }
 
 }  // namespace

@@ -16,11 +16,11 @@ std::vector<std::string> names(const TaskProgram& program, const std::vector<Buf
 
 TEST_CASE("an entry needs the inputs that its families read, and writes their outputs") {
   const TaskProgram program = buildMoeProgram({});
-  const EntryTensors forward = tensorsOf(program, *findEntries(program, "forward"));
+  const EntryTensors forward = listEntryTensors(program, *findEntries(program, "forward"));
   CHECK(names(program, forward.inputs) ==
         std::vector<std::string>{"x", "expert_ids", "expert_weights", "gate_up_weight", "down_weight"});
   CHECK(names(program, forward.outputs) == std::vector<std::string>{"y"});
-  const EntryTensors both = tensorsOf(program, *findEntries(program, ""));
+  const EntryTensors both = listEntryTensors(program, *findEntries(program, ""));
   CHECK(both.inputs.size() == 6);
   CHECK(both.outputs.size() == 5);
 }
@@ -33,7 +33,7 @@ TEST_CASE("entries run in the order they are named") {
 
 TEST_CASE("outputs are made for the tokens of a rank, but for those of extent rows") {
   TaskProgram program = buildMoeProgram({});
-  std::vector<BufferId> outputs = tensorsOf(program, *findEntries(program, "")).outputs;
+  std::vector<BufferId> outputs = listEntryTensors(program, *findEntries(program, "")).outputs;
   const TensorMap made = makeOutputs(program, 0, outputs, 7);
   CHECK(made.size() == 5);
   CHECK(made.at("y").shape() == std::vector<int64_t>{7, 32});
@@ -44,7 +44,7 @@ TEST_CASE("outputs are made for the tokens of a rank, but for those of extent ro
 
 TEST_CASE("a file has as many experts as its rank owns") {
   const TaskProgram program = buildMoeProgram({.ranks = 2, .experts = 5});
-  const EntryTensors all = tensorsOf(program, *findEntries(program, ""));
+  const EntryTensors all = listEntryTensors(program, *findEntries(program, ""));
   CHECK(makeOutputs(program, 0, all.outputs, 7).at("down_weight_grad").shape() ==
         std::vector<int64_t>{3, 24, 32});
   CHECK(makeOutputs(program, 1, all.outputs, 7).at("down_weight_grad").shape() ==
@@ -108,7 +108,7 @@ TEST_CASE("tokens that are known must be those of every tensor of tokens") {
   const TaskProgram program = buildMoeProgram({});
   TensorMap file;
   file.emplace("x", Tensor(DType::kBF16, {7, 32}));
-  const std::vector<BufferId> x = {tensorsOf(program, *findEntries(program, "forward")).inputs[0]};
+  const std::vector<BufferId> x = {listEntryTensors(program, *findEntries(program, "forward")).inputs[0]};
   CHECK(*checkInputs(program, 0, x, file, {7}) == 7);
   CHECK(checkInputs(program, 0, x, file, {8}).error().message ==
         "tensor 'x': found 7 tokens, expected 8, the tokens of rank 0");
@@ -121,19 +121,19 @@ TEST_CASE("results show the tokens of ranks if no input does") {
   CHECK(tokensOfOutputs(program, {}, outputs).empty());
   outputs[1].emplace("y", Tensor(DType::kBF16, {3, 32}));
   CHECK(tokensOfOutputs(program, {}, outputs) == std::vector<int64_t>{7, 3});
-  const EntryTensors all = tensorsOf(program, *findEntries(program, ""));
+  const EntryTensors all = listEntryTensors(program, *findEntries(program, ""));
   CHECK(tokensOfOutputs(program, all.inputs, outputs).empty());
 }
 
 TEST_CASE("the operations of a row are 6 H I forward and 12 H I backward") {
   const TaskProgram program = buildMoeProgram({});
-  CHECK(flopsOf(program, {0}, 10, 7) == 10 * 6 * 32 * 24);
-  CHECK(flopsOf(program, {1}, 10, 7) == 10 * 12 * 32 * 24);
+  CHECK(countFlops(program, {0}, 10, 7) == 10 * 6 * 32 * 24);
+  CHECK(countFlops(program, {1}, 10, 7) == 10 * 12 * 32 * 24);
 }
 
 TEST_CASE("a gradient that is added to begins with what the file has, or with 0") {
   TaskProgram program = buildMoeProgram({});
-  std::vector<BufferId> outputs = tensorsOf(program, *findEntries(program, "")).outputs;
+  std::vector<BufferId> outputs = listEntryTensors(program, *findEntries(program, "")).outputs;
   TensorMap made = makeOutputs(program, 0, outputs, 7), file;
   file.emplace("down_weight_grad", Tensor(DType::kF32, {4, 24, 32}));
   file.at("down_weight_grad").as<float>()[5] = 2;

@@ -37,22 +37,22 @@ TEST_CASE("what is said to add to an event adds up to its threshold, and who wai
   for (const EntryId entry : {EntryId{0}, EntryId{1}}) {
     const AllSteps steps{plan, entry, bound->of(plan, entry)};
     forTasks(steps, [&](int rank, const Task& task) {
-      for (const EventAt& at : waitsOf(steps, rank, task)) {
+      for (const EventAt& at : listWaits(steps, rank, task)) {
         int64_t sum = 0;
-        for (const SlotTasks& each : producersOf(steps, at)) {
+        for (const SlotTasks& each : listProducers(steps, at)) {
           sum += each.amount * plan.program().at(each.family).tiles;
           remote += each.rank != rank;
         }
-        CHECK(sum == static_cast<int64_t>(thresholdOf(steps, at)));
+        CHECK(sum == static_cast<int64_t>(findThreshold(steps, at)));
       }
-      for (const EventAt& at : signalsOf(steps, rank, task)) {
+      for (const EventAt& at : listSignals(steps, rank, task)) {
         const std::vector<SlotTasks> waiters = waitersFor(steps, at);
         for (const SlotTasks& each : waiters)
           CHECK(std::ranges::any_of(
-              waitsOf(steps, each.rank, {each.family, each.slot, 0}), [&](const EventAt& wait) {
+              listWaits(steps, each.rank, {each.family, each.slot, 0}), [&](const EventAt& wait) {
                 return wait.rank == at.rank && wait.event == at.event && wait.index == at.index;
               }));
-        CHECK(std::ranges::any_of(producersOf(steps, at), [&](const SlotTasks& each) {
+        CHECK(std::ranges::any_of(listProducers(steps, at), [&](const SlotTasks& each) {
           return each.rank == rank && each.family == task.family && each.slot == task.slot;
         }));
       }
@@ -77,10 +77,10 @@ TEST_CASE("a task is on the core, in the window and at the place where the execu
   Step step{&plan, 0, nullptr, &events, &tables, entry, {}, WorkKind::kAll};
   LaneProgress progress(plan.program());
   int tasks = 0;
-  for (auto& lane : cursorsOf(plan, entry, 0, 1, progress))
+  for (auto& lane : makeCursors(plan, entry, 0, 1, progress))
     for (LaneCursor& cursor : lane)
       for (cursor.start(step); !cursor.done(); cursor.next(step), ++tasks) {
-        const LanePlace place = placeOf(plan, cursor.task());
+        const LanePlace place = findPlace(plan, cursor.task());
         const Space& space = *plan.space(plan.at(cursor.task().family).space);
         CHECK(place.core == cursor.core());
         CHECK(place.window == cursor.task().slot / space.window);

@@ -65,7 +65,7 @@ TEST_CASE("a named check reports what it finds, or why it fails") {
   const CheckMachine right = modelMachineWith(""), wrong = modelMachineWith("boxes");
   const auto resultOf = [](const CheckMachine& machine, const std::string& name) {
     std::vector<NamedCheck> named;
-    for (const NamedCheck& each : ladderOf(machine, {.cases = 1, .timeoutSeconds = 0.05}))
+    for (const NamedCheck& each : makeLadder(machine, {.cases = 1, .timeoutSeconds = 0.05}))
       if (each.name == name) named.push_back(each);
     REQUIRE(named.size() == 1);
     CheckResult found;
@@ -84,7 +84,7 @@ TEST_CASE("a named check reports what it finds, or why it fails") {
 
 TEST_CASE("the rungs of the ladder come in their order, and no name twice") {
   const CheckMachine machine = modelMachineWith("");
-  const std::vector<NamedCheck> all = ladderOf(machine, {});
+  const std::vector<NamedCheck> all = makeLadder(machine, {});
   CHECK(std::ranges::is_sorted(all, {}, &NamedCheck::rung));
   CHECK(all.front().rung == kRungOfMachine);
   CHECK(all.back().rung == kRungOfRates);

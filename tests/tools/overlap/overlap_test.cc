@@ -28,7 +28,7 @@ EntryOverlap measured() {
 }
 
 TEST_CASE("overlap is the longer part over the step, of medians") {
-  const OverlapFigures f = figuresOf(measured());
+  const OverlapFigures f = computeFigures(measured());
   CHECK(f.all == Approx(0.010));
   CHECK(f.communication == Approx(0.002));
   CHECK(f.compute == Approx(0.009));
@@ -42,14 +42,14 @@ TEST_CASE("overlap is the longer part over the step, of medians") {
 }
 
 TEST_CASE("by processor time, the units share it") {
-  const OverlapFigures f = figuresOf(measured(), 2);
+  const OverlapFigures f = computeFigures(measured(), 2);
   CHECK(f.all == Approx(0.009));
   CHECK(f.compute == Approx(0.0075));
   CHECK(f.efficiency == Approx(0.0075 / 0.009));
 }
 
 TEST_CASE("where nothing was measured, figures are zero") {
-  const OverlapFigures f = figuresOf({"forward", {}});
+  const OverlapFigures f = computeFigures({"forward", {}});
   CHECK(f.all == 0);
   CHECK(f.efficiency == 0);
   CHECK(overlapCells({"forward", {}}).size() == overlapColumns().size());
@@ -58,7 +58,7 @@ TEST_CASE("where nothing was measured, figures are zero") {
 TEST_CASE("a line has the figures under their heads") {
   const auto columns = overlapColumns();
   const std::string line = textLine(columns, overlapCells(measured()));
-  CHECK(line.size() == textLine(columns, headsOf(columns)).size());
+  CHECK(line.size() == textLine(columns, listHeads(columns)).size());
   for (const char* figure : {"10.000", "2.000", "9.000", "0.90", "64", "4.00", "21", "30", "42"})
     CHECK(line.find(figure) != std::string::npos);
 }

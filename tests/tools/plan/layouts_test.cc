@@ -25,7 +25,7 @@ TEST_CASE("tp is a list of numbers") {
 TEST_CASE("a layout shares experts and columns evenly, and every rank has an expert") {
   LayerCase layer{.name = "l", .hidden = 64, .inter = 12, .experts = 8, .topK = 2, .tokens = 16};
   std::vector<std::pair<int, int>> found;
-  for (const Layout& layout : layoutsOf(layer, *parseRanks("4..32"), {1, 2, 4, 8}))
+  for (const Layout& layout : listLayouts(layer, *parseRanks("4..32"), {1, 2, 4, 8}))
     found.emplace_back(layout.ep, layout.tp);
   // tp 8 does not divide 12 columns; 16 ranks with tp 1, and 32 with tp 1 or 2, are more than 8 experts
   CHECK(found == std::vector<std::pair<int, int>>{
@@ -43,7 +43,7 @@ TEST_CASE("rows of slots are multiples of 16, or the compiler's choice") {
 TEST_CASE("each layout has all rows of slots") {
   LayerCase layer{.name = "l", .hidden = 64, .inter = 12, .experts = 8, .topK = 2, .tokens = 16};
   std::vector<std::pair<int, int>> found;
-  for (const Layout& layout : layoutsOf(layer, *parseRanks("4"), {1, 2}, {0, 64}))
+  for (const Layout& layout : listLayouts(layer, *parseRanks("4"), {1, 2}, {0, 64}))
     found.emplace_back(layout.tp, layout.slotRows);
   CHECK(found == std::vector<std::pair<int, int>>{{1, 0}, {1, 64}, {2, 0}, {2, 64}});
 }

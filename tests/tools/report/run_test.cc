@@ -35,7 +35,7 @@ ReportSource simulated() {
   std::vector<SimResult> results;
   for (const EntryId entry : {EntryId{0}, EntryId{1}})
     results.push_back(simulate(plan, entry, uneven(), rates, {1, true}));
-  return {"trace.json", *Program::fromTaskProgram(plan.program()), 0, tracesOf(results)};
+  return {"trace.json", *Program::fromTaskProgram(plan.program()), 0, collectTraces(results)};
 }
 
 TEST_CASE("spans are in the order of tracks and time, and no track of a worker overlaps") {

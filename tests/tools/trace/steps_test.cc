@@ -31,7 +31,7 @@ std::vector<Trace> recorded(const Plan& plan) {
   std::vector<SimResult> results;
   for (const EntryId entry : {EntryId{0}, EntryId{1}})
     results.push_back(simulate(plan, entry, raggedRouting(kRanks), slowRates(), {2, true}));
-  return tracesOf(results);
+  return collectTraces(results);
 }
 
 Plan layerPlan() {
@@ -93,7 +93,7 @@ TEST_CASE("several programs in one file stay apart") {
 TEST_CASE("the places of a run make its tables again") {
   const Plan plan = layerPlan();
   const std::vector<Trace> ranks = recorded(plan);
-  const auto steps = stepsOf(plan.program(), ranks);
+  const auto steps = findSteps(plan.program(), ranks);
   REQUIRE(steps);
   REQUIRE(steps->size() == 2);
   CHECK((*steps)[0].entry == EntryId{0});
@@ -101,7 +101,7 @@ TEST_CASE("the places of a run make its tables again") {
   const auto ids = bindIds(plan, raggedRouting(kRanks));
   REQUIRE(ids);
   for (const TracedStep& step : *steps) {
-    const auto routing = routingOf(plan.program(), ranks, step);
+    const auto routing = findRouting(plan.program(), ranks, step);
     REQUIRE(routing);
     const auto bound = bindAll(plan, plan.at(step.entry).routing, *routing);
     REQUIRE(bound);
@@ -134,7 +134,7 @@ TEST_CASE("every wait is ended by the last task that adds to its event") {
     const AllSteps steps{plan, wait.entry, bound->of(plan, wait.entry)};
     const EventAt event{static_cast<int>(end.waitRank), wait.event, wait.index};
     bool adds = false;
-    for (const SlotTasks& each : producersOf(steps, event)) {
+    for (const SlotTasks& each : listProducers(steps, event)) {
       const auto isOne = [&](size_t rank, const TraceSpan& span) {
         return span.kind == SpanKind::kTask && static_cast<int>(rank) == each.rank &&
                span.family == each.family && span.slot == each.slot;
@@ -176,7 +176,7 @@ TEST_CASE("a wait that goes on after the last task of its rank was ended by anot
   // a task of the rank that waits becomes the last that adds to the event
   const AllSteps steps{plan, wait.entry, bound->of(plan, wait.entry)};
   for (const SlotTasks& each :
-       producersOf(steps, {static_cast<int>(found->waitRank), wait.event, wait.index}))
+       listProducers(steps, {static_cast<int>(found->waitRank), wait.event, wait.index}))
     for (TraceSpan& span : ranks[found->waitRank].spans)
       if (static_cast<size_t>(each.rank) == found->waitRank && span.kind == SpanKind::kTask &&
           span.family == each.family && span.slot == each.slot)

@@ -61,7 +61,7 @@ std::vector<Trace> recordedByFile(const Plan& plan) {
   std::vector<SimResult> results;
   for (const EntryId entry : {EntryId{0}, EntryId{1}})
     results.push_back(simulate(plan, entry, raggedRouting(kFileRanks), rates, {1, true}));
-  std::vector<Trace> ranks = tracesOf(results);
+  std::vector<Trace> ranks = collectTraces(results);
   for (Trace& trace : ranks) {
     std::vector<TraceSpan> exchanges;
     for (const TraceSpan& span : trace.spans)

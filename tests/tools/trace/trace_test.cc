@@ -25,7 +25,7 @@ LaneId laneOf(const TaskProgram& program, FamilyId family) {
   return {};
 }
 
-TraceSpan spanOf(SpanKind kind, int64_t begin, int64_t end) {
+TraceSpan makeSpan(SpanKind kind, int64_t begin, int64_t end) {
   TraceSpan span;
   span.kind = kind;
   span.begin = begin;
@@ -40,7 +40,7 @@ Trace handMade(const TaskProgram& program) {
   const FamilyId family = familyNamed(program, "up_proj");
   const LaneId lane = laneOf(program, family);
   Trace trace;
-  TraceSpan wait = spanOf(SpanKind::kWait, 5010, 5110), task = spanOf(SpanKind::kTask, 5110, 6110);
+  TraceSpan wait = makeSpan(SpanKind::kWait, 5010, 5110), task = makeSpan(SpanKind::kTask, 5110, 6110);
   wait.family = task.family = family;
   wait.lane = task.lane = lane;
   wait.event = program.at(family).waits[0];
@@ -50,7 +50,8 @@ Trace handMade(const TaskProgram& program) {
   next.begin = 6140;
   next.end = 6640;
   next.tile = 1;
-  trace.spans = {spanOf(SpanKind::kStart, 5000, 5010), wait, task, next, spanOf(SpanKind::kEnd, 6640, 6700)};
+  trace.spans = {makeSpan(SpanKind::kStart, 5000, 5010), wait, task, next,
+                 makeSpan(SpanKind::kEnd, 6640, 6700)};
   trace.dropped = 2;
   return trace;
 }
@@ -115,14 +116,15 @@ TEST_CASE("work is counted for the tile of the task") {
   const TaskProgram program = buildMoeProgram({.tileN = 20});
   const FamilyId up = familyNamed(program, "up_proj");
   REQUIRE(program.at(up).tiles == 3);
-  CHECK(workOf(program, up, 0, 16).flops == 2 * 16 * 32 * 20);
-  CHECK(workOf(program, up, 2, 16).flops == 2 * 16 * 32 * 8);
-  CHECK(workOf(program, up, 2, 16).bytes == 2 * (16 * 32 + 32 * 8 + 16 * 8));
+  CHECK(countWork(program, up, 0, 16).flops == 2 * 16 * 32 * 20);
+  CHECK(countWork(program, up, 2, 16).flops == 2 * 16 * 32 * 8);
+  CHECK(countWork(program, up, 2, 16).bytes == 2 * (16 * 32 + 32 * 8 + 16 * 8));
   // a gradient of an expert without rows is written all the same
   const FamilyId grad = familyNamed(program, "down_weight_grad");
-  CHECK(workOf(program, grad, 0, 0).flops == 0);
-  CHECK(workOf(program, grad, 0, 0).bytes > 0);
-  for (uint32_t f = 0; f < program.families.size(); ++f) CHECK(workOf(program, FamilyId{f}, 0, 16).bytes > 0);
+  CHECK(countWork(program, grad, 0, 0).flops == 0);
+  CHECK(countWork(program, grad, 0, 0).bytes > 0);
+  for (uint32_t f = 0; f < program.families.size(); ++f)
+    CHECK(countWork(program, FamilyId{f}, 0, 16).bytes > 0);
 }
 
 }  // namespace

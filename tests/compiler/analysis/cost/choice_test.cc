@@ -68,7 +68,7 @@ TEST_CASE("every shape has a choice, with tables that a program may have") {
         const Tiling& t = family.tiling;
         const int64_t tilesN = t.tileN > 0 ? (t.n + t.tileN - 1) / t.tileN : 1;
         const int64_t tilesM = t.tileM > 0 ? (t.m + t.tileM - 1) / t.tileM : 1;
-        const int32_t window = cut.spaceOf(family) == SpaceKind::kRows ? choice.windows.rows : 1;
+        const int32_t window = cut.familySpace(family) == SpaceKind::kRows ? choice.windows.rows : 1;
         CHECK(tilesM * tilesN * window <= 1 << 20);
       }
     }
@@ -83,7 +83,7 @@ TEST_CASE("the choice is the best of its neighbours") {
     for (int32_t tile : {64, 256, 768}) {
       CostProblem other = problem;
       cutBy({slot, 32, {tile, tile, tile}}, other.program);
-      CHECK(choice.cost.seconds <= costOf(other, rates, rows).seconds);
+      CHECK(choice.cost.seconds <= computeCost(other, rates, rows).seconds);
     }
 }
 

@@ -25,7 +25,7 @@ TEST_CASE("a program is costed by entry and by family") {
   CHECK(problem.slotSize(SpaceKind::kTokens) == 8);
   CHECK(problem.slotSize(SpaceKind::kGroups) == 0);
   const ExpectedRows rows = expectRows({}, problem.step());
-  const LayerCost cost = costOf(problem, cpuRates(), rows);
+  const LayerCost cost = computeCost(problem, cpuRates(), rows);
   REQUIRE(cost.entries.size() == 2);
   CHECK(cost.seconds == Approx(cost.entries[0] + cost.entries[1]));
   CHECK(cost.entries[1] > cost.entries[0]);
@@ -35,7 +35,7 @@ TEST_CASE("a program is costed by entry and by family") {
     CHECK(cost.families[f].tasks > 0);
     CHECK(cost.families[f].seconds > 0);
     CHECK(cost.families[f].seconds >= cost.families[f].product);
-    const SpaceKind space = problem.spaceOf(family);
+    const SpaceKind space = problem.familySpace(family);
     const bool sends = space == SpaceKind::kSends || space == SpaceKind::kReturns;
     CHECK((cost.families[f].link > 0) == sends);
   }
@@ -47,7 +47,7 @@ TEST_CASE("a fused program costs less tasks and the same products") {
   const auto productsOf = [&](bool fused, double& tasks) {
     shape.fused = fused;
     const CostProblem problem{buildMoeProgram(shape), {}};
-    const LayerCost cost = costOf(problem, cpuRates(), expectRows({}, problem.step()));
+    const LayerCost cost = computeCost(problem, cpuRates(), expectRows({}, problem.step()));
     double product = 0;
     tasks = 0;
     for (const FamilyCost& family : cost.families) {

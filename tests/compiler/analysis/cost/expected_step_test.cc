@@ -12,7 +12,7 @@ namespace {
 CostProblem shapeOf(int64_t ranks, int64_t experts, int64_t tokens, int32_t slotRows) {
   CostProblem problem = problemOf({{static_cast<int32_t>(ranks)}, experts, 2, tokens}, 1);
   for (Space& space : problem.program.spaces)
-    if (cutOf(space.kind) == SpaceKind::kRows) space.slotSize = slotRows;
+    if (cuttingSpace(space.kind) == SpaceKind::kRows) space.slotSize = slotRows;
   return problem;
 }
 

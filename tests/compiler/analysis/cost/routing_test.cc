@@ -11,7 +11,7 @@ double sumOf(const ExpectedRows& rows) {
   return sum;
 }
 
-double expertsOf(const ExpectedRows& rows) {
+double countExperts(const ExpectedRows& rows) {
   double sum = 0;
   for (const ExpertGroup& group : rows.groups) sum += group.experts;
   return sum;
@@ -21,7 +21,7 @@ TEST_CASE("uniform routing gives every expert the same share, spread by chance")
   const ExpectedRows rows = expectRows({}, {.mesh = {4}, .experts = 64, .topK = 8, .tokens = 512});
   CHECK(rows.rows == Approx(4096));
   CHECK(sumOf(rows) == Approx(4096));
-  CHECK(expertsOf(rows) == Approx(16));
+  CHECK(countExperts(rows) == Approx(16));
   REQUIRE(rows.groups.size() == 3);
   CHECK(rows.groups[0].rows > 256);
   CHECK(rows.groups[1].rows == Approx(256));
@@ -46,7 +46,7 @@ TEST_CASE("of ranks that own different numbers of experts, one with more is expe
   const StepShape shape{.mesh = {4}, .experts = 7, .topK = 2, .tokens = 70};
   const ExpectedRows even = expectRows({}, shape);
   CHECK(even.experts == 2);
-  CHECK(expertsOf(even) == Approx(2));
+  CHECK(countExperts(even) == Approx(2));
   CHECK(even.rows == Approx(2 * 80));
   Expectation last;
   last.shares = {1, 0, 1, 0, 1, 0, 3};

@@ -138,7 +138,7 @@ TEST_CASE("of a large step some experts are simulated, and the rest keeps the co
   CHECK(choice.entries[1].result.tasks <= 1 << 13);
   CostProblem cut{layer.program, {}};
   cutBy({16, 16, {}}, cut.program);
-  const LayerCost cost = costOf(cut, rates, expectRows({}, cut.step()));
+  const LayerCost cost = computeCost(cut, rates, expectRows({}, cut.step()));
   CHECK(choice.entries[1].seconds == Approx(cost.entries[1]).epsilon(0.05));
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("windows cover what is expected, give each core a task, and keep table
     problem.program.families = {family(SpaceKind::kRows, {}, {}, OpKind::kGmm)};
     problem.program.families[0].tiling.n = columns;
     problem.program.families[0].tiling.tileN = 1;
-    const LayerCost cost = costOf(problem, secondsByRow(8), expectRows({}, problem.step()));
+    const LayerCost cost = computeCost(problem, secondsByRow(8), expectRows({}, problem.step()));
     return chooseWindows({}, problem, cost).rows;
   };
   CHECK(windowOf(16 * 1000, 2, 1) == 16);

@@ -58,7 +58,7 @@ class FakeEngine : public Engine {
 };
 
 // What rank 1 of 4 gives the engine up with, after it has waited for so long; empty if all left.
-std::string endOf(std::set<int> present, bool hangs, double seconds) {
+std::string findEnd(std::set<int> present, bool hangs, double seconds) {
   Seen seen;
   NoReceiver receiver;
   auto courier = Courier::start(std::make_unique<FakeEngine>(seen, std::move(present), hangs),
@@ -70,14 +70,14 @@ std::string endOf(std::set<int> present, bool hangs, double seconds) {
 }
 
 TEST_CASE("a rank that waits in vain for others to end names those that have not left") {
-  CHECK(endOf({0, 3}, false, 1) == "rank 1: waited 1 s for other ranks to end; still there: rank 0 3");
+  CHECK(findEnd({0, 3}, false, 1) == "rank 1: waited 1 s for other ranks to end; still there: rank 0 3");
 }
 
 TEST_CASE("a rank whose engine hangs before it knows who has left names all others") {
-  CHECK(endOf({}, true, 0.2) == "rank 1: waited 0.2 s for other ranks to end; still there: rank 0 2 3");
+  CHECK(findEnd({}, true, 0.2) == "rank 1: waited 0.2 s for other ranks to end; still there: rank 0 2 3");
 }
 
-TEST_CASE("a rank ends without a word where all others have left") { CHECK(endOf({}, false, 20) == ""); }
+TEST_CASE("a rank ends without a word where all others have left") { CHECK(findEnd({}, false, 20) == ""); }
 
 }  // namespace
 }  // namespace sluice::network

@@ -88,7 +88,7 @@ TEST_CASE("a layer gives the same bits, forward and backward, by processes and b
   }
 }
 
-std::vector<RandomStep> stepsOf(const TaskProgram& program) {
+std::vector<RandomStep> findSteps(const TaskProgram& program) {
   std::vector<RandomStep> steps;
   for (uint64_t seed = 0; seed < 6; ++seed) steps.push_back(randomStep(program, seed));
   return steps;
@@ -101,7 +101,7 @@ std::string stepsAsThreads(const TaskProgram& tables) {
   Processes process(1, [&](const Child&) -> std::string {
     auto program = Program::fromTaskProgram(tables);
     if (!program) return program.error().message;
-    std::vector<RandomStep> steps = stepsOf(tables);
+    std::vector<RandomStep> steps = findSteps(tables);
     const StepsRun run = runSteps(*program, steps, {.threads = 2}, 0);
     return run.error.empty() ? textOf(run.bits) : run.error;
   });
@@ -113,7 +113,7 @@ std::string stepsOfRank(const TaskProgram& tables, Transport& transport) {
   if (!program) return program.error().message;
   auto context = Context::create(*program, transport, {.threads = 2});
   if (!context) return context.error().message;
-  std::vector<RandomStep> steps = stepsOf(tables);
+  std::vector<RandomStep> steps = findSteps(tables);
   std::vector<uint64_t> bits;
   const Status ran = runStepsAt(transport.rank(), **context, tables, steps, bits);
   return ran ? textOf(bits) : describe(ran);
