@@ -14,7 +14,7 @@ import torch
 
 from . import lora, safetensors, sharding, state
 from .checkpoint import Checkpoint
-from .sources import NAMES
+from .families import NAMES
 from .moe import MoE
 from .peft_config import PeftConfig
 from .ranks import raise_any

@@ -31,8 +31,8 @@ _MANIFEST = "sluice.json"
 _BYTES = 1 << 30
 # What names of files with weights end in: nothing else of such formats is copied.
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
-_EXPERT = re.compile(r"(?P<prefix>.*experts)\.(?P<number>\d+)\.(?P<name>gate_proj|up_proj|down_proj|w1|w3|w2)\.\w+")
-_STACK = re.compile(r"(?P<prefix>.*experts)\.(gate_up_proj|down_proj)")
+_EXPERT = re.compile(rf"(?P<prefix>.*experts)\.(?P<number>\d+)\.(?P<name>{'|'.join(sum(sources.LISTED, ()))})\.\w+")
+_STACK = re.compile(rf"(?P<prefix>.*experts)\.({'|'.join(sources.STACKED)})")
 
 
 class Converted(typing.NamedTuple):
@@ -138,7 +138,7 @@ def _sizes_of(checkpoint: Checkpoint | GgufModel, prefix: str, names: list[str],
                 if also == hidden and columns in (intermediate, 2 * intermediate):
                     return _Experts(prefix, names, hidden, intermediate, shapes[0][0], columns != intermediate)
         raise ValueError(f"{prefix} has stacked experts of {shapes[0]} and {shapes[1]}, expected [experts, 2 I, H] and [experts, H, I], or both transposed")
-    count, up = len(set.union(*numbers.values())), "up_proj" if "up_proj" in numbers else "w3"
+    count, up = len(set.union(*numbers.values())), next(names[1] for names in sources.LISTED if not set(names).isdisjoint(numbers))
     for name, found in numbers.items():
         if found != set(range(count)):
             raise ValueError(f"{prefix} has {name} of {len(found)} experts, expected all of {count}")

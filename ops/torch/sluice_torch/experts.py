@@ -9,6 +9,7 @@ import itertools
 
 import torch
 
+from .families import Family
 from .structure import ACTIVATIONS, LIMITED, Experts, Unsupported, apply_expert, apply_experts, inputs_of, is_close
 from .surroundings import surroundings_kept
 from .twin import DRAWS, make_twin, random_state, tensors_of
@@ -17,8 +18,9 @@ _ROWS = 64
 _FILLED = 16  # columns of a weight that are not zero when an expert is tried: saves memory for large ones
 
 
-def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | None) -> Experts:
-    """Experts that are modules of three matrices each, or two without a gate. Unsupported: a description of what differs."""
+def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | None, family: Family | None) -> Experts:
+    """Experts that are modules of three matrices each, or two without a gate; with `family` nothing but what it says is tried.
+    Unsupported: a description of what differs."""
     first = members[0]
     shapes = {name: tuple(parameter.shape) for name, parameter in first.named_parameters()}
     for name, shape in shapes.items():
@@ -34,10 +36,10 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
         x = _rows(hidden)
         state = {name: _random(shape, hidden, intermediate) for name, shape in shapes.items()}
         found = _call_copy(first, state, x)
-    for *before, down in itertools.permutations(shapes):
+    for *before, down in [family.parameters] if family else itertools.permutations(shapes):
         if any(shapes[name] != (intermediate, hidden) for name in before) or shapes[down] != (hidden, intermediate):
             continue
-        for activation in _activations(limit):
+        for activation in _activations(limit, family):
             if inputs_of(activation) != len(before):
                 continue
             if is_close(found, apply_expert(activation, limit, x, [state[name] for name in (*before, down)])):
@@ -51,9 +53,9 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
     )
 
 
-def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -> tuple[Experts, bool]:
-    """Experts of two stacked tensors, called with rows, ids and weights in any order. True: the weights are given for
-    all experts, [T, E]. Unsupported: a description of what differs."""
+def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None, family: Family | None) -> tuple[Experts, bool]:
+    """Experts of two stacked tensors, called with rows, ids and weights in any order; with `family` nothing but what it says is
+    tried. True: the weights are given for all experts, [T, E]. Unsupported: a description of what differs."""
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     for name, shape in shapes.items():
         if len(shape) != 3:
@@ -61,7 +63,8 @@ def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -
     if len(shapes) != 2:
         raise Unsupported(f"experts have {len(shapes)} stacked tensors ({', '.join(shapes)}), expected gate_up and down")
     _check_tensors(module)
-    orders = itertools.product((True, False), itertools.permutations(shapes), (False, True), _activations(limit))
+    names, turns = ([family.parameters], [family.form == "transposed"]) if family else (itertools.permutations(shapes), (False, True))
+    orders = itertools.product((True, False), names, turns, _activations(limit, family))
     for small, (gate_up, down), transposed, activation in orders:
         intermediate = shapes[down][1 if transposed else 2]
         expected = [(inputs_of(activation) * intermediate, hidden), (hidden, intermediate)]
@@ -72,7 +75,7 @@ def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None) -
         own_limit = limit if activation in LIMITED else None
         parts = (hidden, intermediate, shapes[down][0], activation, own_limit, gate_up, "", down, transposed)
         experts = Experts(module, *parts)
-        for scattered in (False, True):
+        for scattered in [family.scattered] if family else (False, True):
             if _stack_agrees(experts, small, scattered):
                 return experts, scattered
     raise Unsupported(
@@ -90,7 +93,6 @@ def _stack_agrees(experts: Experts, small: bool, scattered: bool) -> bool:
         x, weights = _rows(experts.hidden, count), torch.rand(count, 2) + 0.5
         expected = apply_experts(twin.experts, x, ids, weights)
         given = torch.zeros(count, experts.count).scatter_(1, ids, weights) if scattered else weights
-        twin.module.eval()
         for rows in (x, x[None]):
             for arguments in ((rows, ids, given), (rows, given, ids)):
                 try:
@@ -117,8 +119,8 @@ def _rows(hidden: int, count: int = _ROWS) -> torch.Tensor:
     return torch.randn(count, hidden) * torch.where(torch.arange(count) % 2 == 1, 30.0, 1.0)[:, None]
 
 
-def _activations(limit: float | None) -> list[str]:
-    return [name for name in ACTIVATIONS if limit is not None or name not in LIMITED]
+def _activations(limit: float | None, family: Family | None) -> list[str]:
+    return [family.activation] if family else [name for name in ACTIVATIONS if limit is not None or name not in LIMITED]
 
 
 def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:

@@ -6,36 +6,31 @@ import re
 
 import torch
 
-from .gguf import Gguf
+from . import gguf
+from .families import FAMILIES, Family
 
-# Architectures whose tensors have the order of numbers that transformers has; others, such as llama with its turned rows of query and
-# key, are refused.
-_ARCHITECTURES = ("qwen2moe", "qwen3moe")
-# Names of transformers -> names in the file, {n} being the number of a layer.
-_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    **{
-        f"model.layers.{{n}}.{name}": f"blk.{{n}}.{other}"
-        for name, other in {
-            "input_layernorm": "attn_norm",
-            "post_attention_layernorm": "ffn_norm",
-            "self_attn.q_proj": "attn_q",
-            "self_attn.k_proj": "attn_k",
-            "self_attn.v_proj": "attn_v",
-            "self_attn.o_proj": "attn_output",
-            "self_attn.q_norm": "attn_q_norm",
-            "self_attn.k_norm": "attn_k_norm",
-            "mlp.gate": "ffn_gate_inp",
-            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-            **{f"mlp.shared_expert.{each}_proj": f"ffn_{each}_shexp" for each in ("gate", "up", "down")},
-            **{f"mlp.{each}_proj": f"ffn_{each}" for each in ("gate", "up", "down")},
-        }.items()
-    },
-}
+# Families whose tensors have the order of numbers that transformers has; other architectures, such as llama with its turned rows of query
+# and key, are refused.
+_ARCHITECTURES = {family.architecture: family for family in FAMILIES if family.architecture}
 _LAYER = re.compile(r"\.(\d+)\.")
-_STACKED = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.weight")
+
+
+def _names_of(family: Family) -> dict[str, str]:
+    """Names of transformers -> names in the file, {n} being the number of a layer, of all tensors but experts. (A family without a
+    shared expert has no file with a tensor of one.)"""
+    parts = [(part, own.removesuffix("_exps")) for part, own in zip(family.parts, gguf.NAMES)]
+    in_block = {family.router: "ffn_gate_inp", family.shared_gate: "ffn_gate_inp_shexp", **dict(parts)}
+    in_block.update({f"{family.shared}.{part}": f"{own}_shexp" for part, own in parts})
+    in_layer = {
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+        **{f"self_attn.{each}_proj": f"attn_{each}" for each in ("q", "k", "v")},
+        **{f"self_attn.{each}_norm": f"attn_{each}_norm" for each in ("q", "k")},
+        "self_attn.o_proj": "attn_output",
+        **{f"{family.block}.{name}": own for name, own in in_block.items()},
+    }
+    names = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    return {**names, **{f"model.layers.{{n}}.{name}": f"blk.{{n}}.{own}" for name, own in in_layer.items()}}
 
 
 class GgufModel(collections.abc.Mapping):
@@ -46,22 +41,24 @@ class GgufModel(collections.abc.Mapping):
     """
 
     def __init__(self, path):
-        self.gguf = Gguf(path)
+        self.gguf = gguf.Gguf(path)
         self.path = self.gguf.path
         found = self.gguf.metadata.get("general.architecture")
         if found not in _ARCHITECTURES:
             raise ValueError(f"{self.path}: general.architecture is {found!r:.99}, expected one of {', '.join(_ARCHITECTURES)}")
+        family = _ARCHITECTURES[found]
+        self._experts = f"model.layers.{{n}}.{family.block}.{family.experts}"
+        self._row = f".{family.shared_gate}.weight"  # a matrix of one row in the model, a row of numbers in the file
         self._name_of = {}  # of transformers -> in the file, and the number of an expert in it or None
-        backwards = {other: name for name, other in _NAMES.items()}
+        backwards, parts = {own: name for name, own in _names_of(family).items()}, dict(zip(gguf.NAMES, family.parts))
         for name in self.gguf.names():
             stem, _, last = name.rpartition(".")
             number = _LAYER.search(stem)
             known = backwards.get(_LAYER.sub(".{n}.", stem, 1) if number else stem)
             self._name_of[name if known is None else f"{known.replace('{n}', number[1] if number else '')}.{last}"] = name, None
-            stacked = _STACKED.fullmatch(name)
-            if stacked is not None:
-                for expert in range(self.gguf.shape_of(name)[0]):
-                    self._name_of[f"model.layers.{stacked[1]}.mlp.experts.{expert}.{stacked[2]}_proj.weight"] = name, expert
+            part = parts.get(stem.rpartition(".")[2]) if number and last == "weight" else None
+            for expert in range(self.gguf.shape_of(name)[0]) if part else ():
+                self._name_of[f"{self._experts.replace('{n}', number[1])}.{expert}.{part}.weight"] = name, expert
 
     def __getitem__(self, name: str) -> torch.Tensor:
         own, expert = self._name_of[name]
@@ -69,8 +66,7 @@ class GgufModel(collections.abc.Mapping):
             prefix, part, _ = own.rsplit(".", 2)
             return self.gguf.matrix(prefix, expert, part, None).decoded()
         made = self.gguf.tensor(own)
-        # the gate of a shared expert is a row of numbers in the file
-        return made.unsqueeze(0) if name.endswith(".shared_expert_gate.weight") and made.dim() == 1 else made
+        return made.unsqueeze(0) if name.endswith(self._row) and made.dim() == 1 else made
 
     def __iter__(self):
         return iter(self._name_of)
@@ -81,7 +77,7 @@ class GgufModel(collections.abc.Mapping):
     def shape_of(self, name: str) -> tuple[int, ...]:
         own, expert = self._name_of[name]
         sizes = self.gguf.shape_of(own)[0 if expert is None else 1 :]
-        return (1, *sizes) if name.endswith(".shared_expert_gate.weight") and len(sizes) == 1 else sizes
+        return (1, *sizes) if name.endswith(self._row) and len(sizes) == 1 else sizes
 
     def type_of(self, name: str) -> str:
         return self.gguf.type_of(self._name_of[name][0])
@@ -95,10 +91,11 @@ class GgufModel(collections.abc.Mapping):
 
     def prefix_of(self, experts: str) -> str:
         """The beginning of the names of a layer's experts in the file. ValueError: they have another name in the model."""
-        match = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts", experts)
-        if match is None:
-            raise ValueError(f"{self.path}: the model has experts {experts}, expected model.layers.N.mlp.experts, as transformers has them")
-        return f"blk.{match[1]}"
+        number = _LAYER.search(experts)
+        if number is None or experts != self._experts.replace("{n}", number[1]):
+            expected = self._experts.replace("{n}", "N")
+            raise ValueError(f"{self.path}: the model has experts {experts}, expected {expected}, as transformers has them")
+        return f"blk.{number[1]}"
 
     def paths(self) -> list[pathlib.Path]:
         return self.gguf.paths()

@@ -5,7 +5,7 @@ import torch
 from . import codes, formats, gguf
 from .checkpoint import Checkpoint
 from .integers import MAX_EXPERTS, whole_number
-from .sources import NAMES, source_of
+from .sources import source_of
 from .stored import SQUARE, Stored
 from .tensors import in_memory
 

@@ -1,6 +1,6 @@
 """Replaces the MoE blocks of a model by layers of Sluice.
 
-Two kinds of blocks are recognised, by the shapes of their parameters:
+Two kinds of blocks are recognised, by the names of a family (families.py) or else by the shapes of their parameters:
 
 * a router and a list of experts of three matrices each (Qwen3-MoE, Mixtral, DeepSeek-V3), or two without a gate
   (Nemotron): the block becomes a ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under
@@ -20,6 +20,7 @@ import warnings
 
 import torch
 
+from . import families
 from .codes import set_expert
 from .experts import recognise_list, recognise_stack
 from .lookalikes import CONTAINERS, find_lookalikes
@@ -33,10 +34,12 @@ from .writes import free
 
 
 class Replaced(list):
-    """The names of the replaced blocks; `skipped` has the other blocks that look like MoE, each with the reason."""
+    """The names of the replaced blocks. `families` has the row of families.py that each was recognised by, None if it was by
+    shapes and trials; `skipped` has the other blocks that look like MoE, each with the reason."""
 
-    def __init__(self, names: list[str], skipped: dict[str, str]):
-        super().__init__(names)
+    def __init__(self, found: list["_Found"], skipped: dict[str, str]):
+        super().__init__(each.name for each in found)
+        self.families = {each.name: each.family for each in found}
         self.skipped = skipped
 
 
@@ -67,27 +70,32 @@ class _Found:
 
     def _try_all(self, module: torch.nn.Module, hidden: int) -> dict | Unsupported:
         """The result for this block, which also holds for other blocks of its structure."""
-        limit = find_limit(self.block, module)
-        try:
-            if self.in_list:
-                self.experts = recognise_list(module, hidden, limit)
-            else:
-                self.experts, self.scattered = recognise_stack(module, hidden, limit)
-            self.layout = self.experts.layout(self.experts_name)
-            self._recognise(small=True)
-        except Unsupported as error:
-            return error
-        names = ("experts", "layout", "top_k", "routing" if self.in_list else "scattered")
-        return {name: getattr(self, name) for name in names}
+        limit, rows = find_limit(self.block, module), families.find_rows(self.block, self.experts_name, self.router_name)
+        known = "".join(f" ({row.models} has {row.refused})" for row in rows if row.refused)
+        names = ("family", "experts", "layout", "top_k", "routing" if self.in_list else "scattered")
+        self.refuted = None  # what try_replacement() has refused last, because of `reason`
+        for self.family in (*rows, None):
+            try:
+                if self.in_list:
+                    self.experts = recognise_list(module, hidden, limit, self.family)
+                else:
+                    self.experts, self.scattered = recognise_stack(module, hidden, limit, self.family)
+                self.layout = self.experts.layout(self.experts_name)
+                self._recognise(small=True)
+                return {name: getattr(self, name) for name in names}
+            except Unsupported as error:
+                self.reason = Unsupported(str(error))  # without the copies that the error's traceback holds
+        return Unsupported(f"{self.reason}{known}")
 
     def _recognise(self, small: bool):
         try:
             if self.in_list:
                 self._recognise_list(small)
             else:
-                self._recognise_stack(small)
+                self.top_k = _called_top_k(self._twin(DRAWS[0], small))
+            self._try(small)
         except Unsupported:
-            if not small or self.experts.intermediate == self._twin(DRAWS[0], True).experts.intermediate:
+            if self.family or not small or self.experts.intermediate == self._twin(DRAWS[0], True).experts.intermediate:
                 raise
             self._recognise(small=False)  # the block's code may depend on the intermediate size
 
@@ -95,23 +103,23 @@ class _Found:
         return make_twin(self.block, self.experts, draw, small, own_dtype)
 
     def _recognise_list(self, small: bool):
-        twin, other = (self._twin(DRAWS[0], small) for _ in range(2))
-        try_experts(Twin(twin.module.eval(), twin.experts, {}), self.experts.hidden, training=False)
-        other.module.eval()
-        self.routing = recognise_routing(twin, self.layout, self.router_name, lambda routing: self._replace(other, routing))
+        twin = self._twin(DRAWS[0], small)
+        if not self.family:
+            try_experts(twin, self.experts.hidden, training=False)
+        names = (self.layout, self.router_name, self.family)
+        self.routing = recognise_routing(twin, *names, lambda routing: self._replace(self._twin(DRAWS[0], small), routing))
         self.top_k = self.routing.top_k
         _check_state(self.block, [self.experts_name, self.router_name, self.routing.shared, self.routing.shared_gate])
-        self._try(small)
-
-    def _recognise_stack(self, small: bool):
-        self.top_k = _called_top_k(self._twin(DRAWS[0], small))
-        self._try(small)
 
     def _try(self, small: bool):
         def make_pair(draw, own_dtype: bool) -> Pair:
             twin = self._twin(draw, small, own_dtype)
             return Pair(twin, self._replace(self._twin(draw, small, own_dtype)))
 
+        hypothesis = (small, self.experts, self.top_k, self.routing if self.in_list else self.scattered)
+        if hypothesis == self.refuted:  # the search has come to what the row said
+            raise self.reason
+        self.refuted = hypothesis
         types = {tensor.dtype for tensor in tensors_of(self.block).values() if tensor.is_floating_point()}
         try_replacement(make_pair, self.experts.hidden, rounds=types != {torch.float32})
 
@@ -154,7 +162,7 @@ def replace_moe(
     made = [_make_layer(each, layer, options) for each in found]
     for each, new in zip(found, made):
         _replace(model, each, new, options)
-    return Replaced([each.name for each in found], skipped)
+    return Replaced(found, skipped)
 
 
 def _find(model: torch.nn.Module, layer) -> tuple[list[_Found], dict[str, str]]:
@@ -285,7 +293,7 @@ def _called_top_k(twin: Twin) -> int:
     twin.experts.module.register_forward_pre_hook(look)
     _, x = next(inputs(twin.experts.hidden, DRAWS[0]))
     with torch.no_grad():
-        call(Twin(twin.module.eval(), twin.experts, {}), x, 1)
+        call(twin, x, 1)
     if len(seen) != 1:
         raise Unsupported(f"gives its experts ids {len(seen)} times, expected once, and not by keyword")
     return seen[0]

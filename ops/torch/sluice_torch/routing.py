@@ -5,6 +5,7 @@ import itertools
 
 import torch
 
+from .families import Family
 from .structure import Layout, Unsupported, is_close
 from .surroundings import surroundings_kept
 from .trial import call, further_arguments, inputs
@@ -83,10 +84,9 @@ def find_router(block: torch.nn.Module, experts: str, count: int) -> tuple[str, 
     return None
 
 
-def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> Routing:
-    """Finds out how a block with a list of experts computes its result. `twin` is a twin of the block; replace(routing)
-    makes one of its replacement. Unsupported: no known way gives that result."""
-    twin.module.eval()
+def recognise_routing(twin: Twin, layout: Layout, router_name: str, family: Family | None, replace) -> Routing:
+    """Finds out how a block with a list of experts computes its result; what `family` says is not tried here. `twin` is a twin
+    of the block; replace(routing) makes one of its replacement. Unsupported: no known way gives that result."""
     _, x = next(inputs(layout.hidden, DRAWS[0]))
     with torch.no_grad(), random_state(1), surroundings_kept(twin.module):
         seen = []  # dimensions of the router's input
@@ -102,7 +102,9 @@ def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> 
             raise Unsupported(
                 f"gives {said} for an input {list(x.shape)}, expected a tensor of its shape, or this and the router's logits"
             )
-        for routing in _candidates(twin.module, layout.experts, router_name, x, found, seen):
+        for routing in _candidates(twin.module, layout.experts, router_name, x, found, seen, family):
+            if family:
+                return routing
             expected = call(replace(routing), x, 1)
             if len(found) == len(expected) and all(map(is_close, found, expected, [_TOLERANCE] * 2)):
                 return routing
@@ -115,14 +117,15 @@ def recognise_routing(twin: Twin, layout: Layout, router_name: str, replace) -> 
     )
 
 
-def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, found: list, seen: list):
-    """The routings to try, in the order that the block's attributes suggest."""
+def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, found: list, seen: list, family: Family | None):
+    """The routing of a family, or those to try, in the order that the block's attributes suggest."""
     router = getattr(block, router_name)
     try:
         flat, result = _call_router(router, x, seen)
     except Exception as error:
         raise Unsupported(f"router cannot be called with rows alone: {error}") from error
-    pairs = _shared_parts(block, experts_name, router_name, x)
+    pairs = [(family.shared, family.shared_gate)] if family else _shared_parts(block, experts_name, router_name, x)
+    normalise = _attribute(block, ("norm_topk_prob",), bool)
     own_factor = _attribute(block, _FACTOR, (float, int)) or _attribute(router, _FACTOR, (float, int))
     factors = [1.0] + ([own_factor] if own_factor not in (None, 1.0) else [])
     if not isinstance(result, torch.Tensor):
@@ -132,9 +135,10 @@ def _candidates(block, experts_name: str, router_name: str, x: torch.Tensor, fou
         top_k = _attribute(block, _TOP_K, int) or _attribute(router, _TOP_K, int)
         if not top_k:
             raise Unsupported(f"does not specify the number of experts per token (none of {', '.join(_TOP_K)})")
-        normalise = _attribute(block, ("norm_topk_prob",), bool)
         order = (True, False) if normalise is not False else (False, True)
         kinds = [(scores, top_k, norm) for scores in _SCORES for norm in order]
+    if family:
+        kinds, factors = [(family.scores, kinds[0][1], family.normalise and normalise is not False)], [1.0]
     for (scores, top_k, norm), factor, (shared, gate) in itertools.product(kinds, factors, pairs):
         yield Routing(scores, top_k, norm, factor, flat, shared, gate, len(found) > 1, found[-1].dim() == 2)
 

@@ -2,11 +2,8 @@
 
 from . import formats, gguf, gguf_models
 from .checkpoint import Checkpoint
+from .families import LISTED, STACKED
 
-# What published models call gate, up and down of an expert, and what they call the tensors of all experts.
-NAMES = ("gate_proj", "up_proj", "down_proj")
-LISTED = (NAMES, ("w1", "w3", "w2"))
-STACKED = ("gate_up_proj", "down_proj")
 # The last parts of names, one of which every matrix in a format of formats.py has.
 _LAST = ("weight", "qweight", "weight_packed")
 

@@ -193,8 +193,6 @@ def try_experts(twin: Twin, hidden: int, training: bool):
 def _try_rounded(pair: Pair, hidden: int):
     """Tries the types of the model: types and shapes must be the same, and sums equal up to rounding."""
     x = next(inputs(hidden, DRAWS[0]))[1].to(pair.block.experts.parameters()[0].dtype)
-    pair.block.module.eval()
-    pair.replacement.module.eval()
     with torch.no_grad():
         found, expected = call(pair.block, x, 1), call(pair.replacement, x, 1)
     kinds = [[(part.dtype, tuple(part.shape)) for part in each] for each in (found, expected)]

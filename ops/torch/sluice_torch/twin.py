@@ -147,7 +147,7 @@ def random_state(seed: int):
 
 
 def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool, own_dtype: bool = False) -> Twin:
-    """A copy with state from `draw`. Its experts have few intermediate columns if `small`; otherwise all are views of one
+    """A copy in evaluation mode with state from `draw`. Its experts have few intermediate columns if `small`; otherwise all are views of one
     buffer that is little larger than one expert. In float32, or in the types of the model."""
     generator = torch.Generator().manual_seed(draw.seed)
     memo, leaves, intermediate = _draw_experts(experts, generator, small, own_dtype)
@@ -174,6 +174,7 @@ def make_twin(module: torch.nn.Module, experts: Experts, draw: Draw, small: bool
         for key, hook in list(hooks.items()):
             if not str(getattr(hook, "__module__", "")).startswith("torch."):  # the hooks of weight_norm() are PyTorch's
                 del hooks[key]  # a user's hook of a part that is kept: not called in a trial
+    twin.eval()
     own = dataclasses.replace(experts, module=twin.get_submodule(path), intermediate=intermediate)
     return Twin(twin, own, leaves)
 

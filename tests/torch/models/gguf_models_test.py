@@ -9,6 +9,7 @@ import sluice_torch
 import torch
 import write_gguf
 from decoder import LanguageModel, Qwen3Block
+from models.layouts import Qwen2Block
 from sluice_torch import codes, convert
 
 HIDDEN, INTERMEDIATE, EXPERTS, LAYERS = 64, 96, 4, 2
@@ -26,6 +27,10 @@ NAMES = {
     "attn_q_norm.weight": "self_attn.q_norm.weight",
     "attn_k_norm.weight": "self_attn.k_norm.weight",
     "ffn_gate_inp.weight": "mlp.gate.weight",
+    "ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight",
+    "ffn_gate_shexp.weight": "mlp.shared_expert.gate_proj.weight",
+    "ffn_up_shexp.weight": "mlp.shared_expert.up_proj.weight",
+    "ffn_down_shexp.weight": "mlp.shared_expert.down_proj.weight",
 }
 
 
@@ -70,6 +75,7 @@ def file_of(folder, model, kind=F32, of_experts=F32, metadata=(("general.archite
 
     def add(name, tensor, kind):
         if name not in without:
+            tensor = tensor.squeeze(0)  # the gate of a shared expert is a row
             own = F32 if tensor.dim() == 1 else kind
             tensors.append((name, tuple(reversed(tensor.shape)), own, WRITERS[own](tensor)))
 
@@ -107,6 +113,19 @@ class GgufModelsTest(unittest.TestCase):
                     found = sluice_torch.state.to_original(made) if replace else made.state_dict()
                     for name, tensor in original.state_dict().items():
                         self.assertTrue(torch.equal(found[name], tensor), name)
+
+    def test_shared_experts_are_loaded_and_families_are_those_of_the_table(self):
+        original = model_of(block=Qwen2Block)
+        path = file_of(self.folder, original, metadata=(("general.architecture", "TEXT", "qwen2moe"),))
+        for replace in (False, True):
+            made = model_of(1, Qwen2Block).to("meta")
+            if replace:
+                rows = sluice_torch.replace_moe(made).families
+                self.assertEqual({row.architecture for row in rows.values()}, {"qwen2moe"})
+            self.assertEqual(sluice_torch.load_model(made, path), ([], [], [], []))
+            found = sluice_torch.state.to_original(made) if replace else made.state_dict()
+            for name, tensor in original.state_dict().items():
+                self.assertTrue(torch.equal(found[name], tensor), name)
 
     def test_codes_are_taken_as_they_are_or_become_numbers(self):
         path = file_of(self.folder, model_of(), Q8_0, Q4_0)

@@ -92,6 +92,31 @@ class DeepseekBlock(nn.Module):
         return y.view(x.shape) + self.shared_experts(x)
 
 
+class NemotronBlock(DeepseekBlock):
+    """Like DeepSeek-V3, with experts of two matrices."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=3):
+        super().__init__(hidden, intermediate, experts, top_k)
+        self.experts = nn.ModuleList(UngatedMlp(hidden, intermediate) for _ in range(experts))
+        self.shared_experts = UngatedMlp(hidden, 32)
+
+
+class JambaBlock(nn.Module):
+    """Like Qwen3-MoE, never normalised; its router has another name."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
+        super().__init__()
+        self.top_k = top_k
+        self.router = nn.Linear(hidden, experts, bias=False)
+        self.experts = nn.ModuleList(GatedMlp(hidden, intermediate) for _ in range(experts))
+
+    def forward(self, x):
+        rows = x.view(-1, x.shape[-1])
+        logits = self.router(rows)
+        weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.top_k, dim=-1)
+        return sum_of_experts(self.experts, rows, ids, weights).view(x.shape), logits
+
+
 class Qwen2Block(Qwen3Block):
     """Qwen2-MoE: not normalised, and a shared expert with a gate."""
 
@@ -174,12 +199,30 @@ class TransposedExperts(StackedExperts):
         return super().forward(rows, router_indices, weights).view(hidden_states.shape)
 
 
+class InterleavedExperts(TransposedExperts):
+    """The same with biases, and with columns of gate and up in turn."""
+
+    def __init__(self, hidden, intermediate, experts):
+        super().__init__(hidden, intermediate, experts)
+        self.gate_up_proj_bias = nn.Parameter(torch.zeros(experts, 2 * intermediate))
+        self.down_proj_bias = nn.Parameter(torch.zeros(experts, hidden))
+
+    def one(self, expert):
+        gate_up, down = self.matrices(expert)
+
+        def apply(rows):
+            both = rows @ gate_up.t() + self.gate_up_proj_bias[expert]
+            return (self.act_fn(both[:, ::2]) * both[:, 1::2]) @ down.t() + self.down_proj_bias[expert]
+
+        return apply
+
+
 class TransposedBlock(nn.Module):
-    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2, kind=TransposedExperts):
         super().__init__()
         self.gate = nn.Linear(hidden, experts, bias=False)
         self.top_k = top_k
-        self.experts = TransposedExperts(hidden, intermediate, experts)
+        self.experts = kind(hidden, intermediate, experts)
 
     def forward(self, x):
         logits = self.gate(x.view(-1, x.shape[-1]))
@@ -196,4 +239,17 @@ LAYOUTS = {
     "qwen2": Qwen2Block,
     "stacked": StackedBlock,
     "transposed": TransposedBlock,
+}
+
+# By the `models` of the row of sluice_torch.families that each belongs to.
+FAMILIES = {
+    "Qwen2-MoE": Qwen2Block,
+    "Qwen3-MoE, OLMoE": Qwen3Block,
+    "Mixtral": MixtralBlock,
+    "Jamba": JambaBlock,
+    "DeepSeek-V2, DeepSeek-V3, GLM-4.5": DeepseekBlock,
+    "Nemotron-H": NemotronBlock,
+    "Qwen2-MoE, Qwen3-MoE, OLMoE, Mixtral, DeepSeek-V3 (transformers 5)": StackedBlock,
+    "Qwen3-VL-MoE": TransposedBlock,
+    "gpt-oss": lambda **sizes: TransposedBlock(**sizes, kind=InterleavedExperts),
 }

@@ -1,6 +1,8 @@
 """replace_moe() recognises blocks by what they compute, moves their weights, and refuses what it cannot keep."""
 
 import copy
+import dataclasses
+import pathlib
 import unittest
 import unittest.mock
 import warnings
@@ -11,10 +13,13 @@ from torch import nn
 from decoder import Decoder, loss_of
 from models import layouts
 from models.eager_moe import EagerMoE
-from sluice_torch import MoE, replaced
+from sluice_torch import MoE, families, replaced, sources
 from sluice_torch.lora import LoRAConfig
-from sluice_torch.replace import replace_moe
+from sluice_torch.replace import _Found, replace_moe
 from sluice_torch.structure import Unsupported
+from sluice_torch.trial import try_replacement
+
+PAGE = pathlib.Path("docs/MODELS.md")  # from the root of the tree, or of the runfiles
 
 
 def replace(model, **options):
@@ -58,6 +63,39 @@ def in_double(block):
     return twin
 
 
+def line_of(row):
+    """The line of docs/MODELS.md about a family."""
+    parts = ", ".join(f"`{part}`" for part in row.parts)
+    experts = f"`{row.experts}`: " + (f"a list of {parts}" if row.form == "list" else f"{parts}{' transposed' * (row.form == 'transposed')}")
+    if row.form != "list":
+        routing = "" if row.refused else "any, `[T, E]` weights" if row.scattered else "any, `[T, K]` weights"
+    elif row.scores == "given":
+        routing = f"`{row.router}` gives ids and weights"
+    else:
+        routing = f"`{row.router}`, {row.scores}, {'normalised' if row.normalise else 'not normalised'}"
+    beside = ", ".join(f"`{name}`" for name in (row.shared, row.shared_gate) if name)
+    replaced_by = f"refused: {row.refused}" if row.refused else row.activation
+    return f"| {row.models} | `{row.block}` | {experts} | {routing} | {beside} | {replaced_by} | {row.architecture} |"
+
+
+def wrong(row):
+    """Rows with the names of this one, each with another fact."""
+    facts = {"activation": "silu" if len(row.parts) == 2 and row.form == "list" else "reglu"}
+    if len(row.parts) == 3:
+        facts["parts"] = (row.parts[1], row.parts[0], row.parts[2])
+    if row.form != "list":
+        facts.update(parts=row.parts[::-1], scattered=not row.scattered, form="stacked" if row.form == "transposed" else "transposed")
+    else:
+        facts["scores"] = "sigmoid" if row.scores == "softmax" else "softmax"
+        if row.scores == "softmax":
+            facts["normalise"] = not row.normalise
+        if row.shared_gate:
+            facts.update(shared=row.shared_gate, shared_gate=row.shared)
+    for name, value in facts.items():
+        both = {"shared": row.shared_gate, "shared_gate": row.shared} if name.startswith("shared") else {name: value}
+        yield name, dataclasses.replace(row, **both)
+
+
 class ReplaceTest(unittest.TestCase):
     def setUp(self):
         torch.set_num_threads(1)
@@ -98,6 +136,85 @@ class ReplaceTest(unittest.TestCase):
         for hook in hooks:
             hook.remove()
         return seen
+
+    def assert_same(self, found, expected, what):
+        """Results and gradients of two blocks for the same rows, in both modes."""
+        x = torch.randn(3, 40, 64, generator=torch.Generator().manual_seed(5))
+        for training in (False, True):
+            seen = []
+            for block in (found, expected):
+                rows = x.clone().requires_grad_()
+                y = block.train(training)(rows)
+                result_of(y).square().sum().backward()
+                seen.append([*(y if isinstance(y, tuple) else (y,)), rows.grad])
+            self.assertEqual(len(seen[0]), len(seen[1]), what)
+            for one, other in zip(*seen):
+                self.assertLessEqual((one - other).abs().max().item(), 1e-4 * other.abs().max().item(), what)
+
+    def test_every_family_is_replaced_by_its_row_alone_and_gives_the_same(self):
+        self.assertEqual([row.models for row in families.FAMILIES], list(layouts.FAMILIES))
+        for row in families.FAMILIES:
+            with self.subTest(family=row.models):
+                block = layouts.FAMILIES[row.models]()
+                model, tried = nn.Sequential(copy.deepcopy(block)), []
+                if row.refused:
+                    with self.assertRaisesRegex(Unsupported, f"experts have gate_up_proj_bias of shape .* \\(gpt-oss has {row.refused}\\)$"):
+                        replace(model)
+                    continue
+                real = _Found._recognise
+                with unittest.mock.patch.object(_Found, "_recognise", lambda found, small: tried.append(found.family) or real(found, small)):
+                    found = replace(model)
+                self.assertEqual((list(found), found.families, tried), (["0"], {"0": row}, [row]))
+                self.assert_same(model[0], block, row.models)
+
+    def test_a_row_with_a_wrong_fact_is_refused_by_the_trial_and_the_search_finds_the_block(self):
+        for row in families.FAMILIES:
+            for fact, other in wrong(row) if not row.refused else ():
+                with self.subTest(family=row.models, fact=fact):
+                    block = layouts.FAMILIES[row.models]()
+                    if hasattr(block, "norm_topk_prob"):
+                        block.norm_topk_prob = True
+                    model = nn.Sequential(copy.deepcopy(block))
+                    with unittest.mock.patch.object(families, "FAMILIES", (other,)):
+                        self.assertEqual(families.find_rows(block, row.experts, row.router), [other])
+                        found = replace(model)
+                    self.assertEqual(found.families, {"0": None})
+                    self.assert_same(model[0], block, row.models)
+
+    def test_a_block_with_the_names_of_a_family_that_computes_something_else_is_searched_or_refused(self):
+        for block in (layouts.Qwen3Block(act=nn.ReLU()), layouts.MixtralBlock()):
+            block.dropout = nn.Identity()  # another part
+            model = nn.Sequential(copy.deepcopy(block))
+            self.assertEqual(replace(model).families, {"0": None})
+            self.assert_same(model[0], block, "another part")
+        self.assertIsNone(replace(nn.Sequential(layouts.Qwen3Block(act=nn.ReLU()))).families["0"])
+
+        class Scaled(layouts.DeepseekBlock):
+            def forward(self, x):
+                return super().forward(x) * 1.25
+
+        self.refused(Scaled(), "computes something else than top-k")
+
+    def test_the_search_does_not_repeat_a_trial_that_has_refused_a_row(self):
+        class Dropping(layouts.Qwen3Block):
+            def forward(self, x):
+                y, logits = super().forward(x)
+                return nn.functional.dropout(y, 0.1, self.training), logits
+
+        with unittest.mock.patch("sluice_torch.replace.try_replacement", side_effect=try_replacement) as tried:
+            with self.assertRaisesRegex(Unsupported, "another result each time in training mode"):
+                replace(nn.Sequential(Dropping()))
+        self.assertEqual(tried.call_count, 2)  # with few intermediate columns, and with all
+
+    def test_the_page_lists_the_families(self):
+        lines = PAGE.read_text().split("\n")
+        first = lines.index(line_of(families.FAMILIES[0]))
+        found = lines[first : lines.index("", first)]
+        self.assertEqual(found, [line_of(row) for row in families.FAMILIES])
+
+    def test_loading_has_the_names_of_the_families(self):
+        self.assertEqual(sources.LISTED, (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")))
+        self.assertEqual(sources.STACKED, ("gate_up_proj", "down_proj"))
 
     def test_gradients_reach_router_shared_expert_and_weights(self):
         model, twin = Decoder(layouts.DeepseekBlock), Decoder(layouts.DeepseekBlock)

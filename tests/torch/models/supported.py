@@ -188,6 +188,8 @@ def raw(self, weights):
 SIGMOID = dict(scores=lambda self, logits: logits.float().sigmoid())
 SUPPORTED = {
     **{name: sized(block) for name, block in layouts.LAYOUTS.items()},
+    "jamba": sized(layouts.JambaBlock),
+    "nemotron": sized(layouts.NemotronBlock),
     "top 1": lambda: Block(top_k=1),
     "top 1, not normalised": lambda: variant(weigh=raw)(top_k=1),
     "all experts": lambda: Block(top_k=EXPERTS),
