@@ -43,8 +43,8 @@ inline std::optional<DType> findDType(mlir::Type type) {
 }
 
 // Tensors of a graph have these types. Messages name them in this order.
-inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF32,     DType::kI32,    DType::kI8,
-                                           DType::kU8,   DType::kF8_E4M3, DType::kF8_E8M0};
+inline constexpr std::array kGraphTypes = {DType::kBF16, DType::kF16, DType::kF32,     DType::kI32,
+                                           DType::kI8,   DType::kU8,  DType::kF8_E4M3, DType::kF8_E8M0};
 
 inline bool isGraphType(std::optional<DType> type) {
   return type && std::find(kGraphTypes.begin(), kGraphTypes.end(), *type) != kGraphTypes.end();

@@ -42,7 +42,7 @@ inline bool isOfBlocks(mlir::Value weight, mlir::Value scale) {
          numbersPerScale(codes, whole[first + 1], blocks[first + 1]);
 }
 
-// Zeros belong to codes of 4 bits, and lie as their scales.
+// Zeros belong to codes of 4 bits, and lie as their scales, from whose type theirs follows.
 template <class Op>
 mlir::LogicalResult checkZero(Op op) {
   const mlir::Value zero = op.getWeightZero(), scale = op.getWeightScale();
@@ -50,9 +50,15 @@ mlir::LogicalResult checkZero(Op op) {
   if (codesIn(scalarType(op.getWeight())) == 1)
     return nodeError(op) << " has a weight zero, but its weight is " << shapeText(op.getWeight().getType())
                          << ", expected codes of 4 bits in ui8";
-  if (scale && zero.getType() == scale.getType() && scalarType(zero).isF32()) return mlir::success();
-  return nodeError(op) << ": weight zero is " << shapeText(zero.getType())
-                       << ", expected f32, of the shape of the scale";
+  const bool inCodes = scale && (scalarType(scale).isF16() || scalarType(scale).isBF16());
+  const auto shapeIn = [](mlir::Value value) {
+    return mlir::cast<MoeTensorType>(value.getType()).getShape();
+  };
+  if (scale && shapeIn(zero) == shapeIn(scale) &&
+      (inCodes ? scalarType(zero).isInteger(8) : scalarType(zero).isF32() && scalarType(scale).isF32()))
+    return mlir::success();
+  return nodeError(op) << ": weight zero is " << shapeText(zero.getType()) << ", expected "
+                       << (inCodes ? "i8" : "f32") << ", of the shape of the scale";
 }
 
 // A factor belongs to scales of E4M3.
@@ -90,7 +96,7 @@ mlir::LogicalResult checkScales(Op op) {
   if (!scale) return mlir::success();
   if (!isOfBlocks(weight, scale))
     return nodeError(op) << ": weight scale is " << shapeText(scale.getType()) << ", expected f32"
-                         << (codesIn(scalarType(weight)) == 1 ? "" : ", f8E8M0 or f8E4M3FN")
+                         << (codesIn(scalarType(weight)) == 1 ? "" : ", f16, bf16, f8E8M0 or f8E4M3FN")
                          << " with dimensions "
                          << (hasFloatCodes(weight)
                                  ? "of a number for each square of " + std::to_string(kFp8Square) + " of"
@@ -100,9 +106,10 @@ mlir::LogicalResult checkScales(Op op) {
   const auto whole = numbersIn(mlir::cast<MoeTensorType>(weight.getType()));
   const llvm::ArrayRef<int64_t> ofWeight = llvm::ArrayRef<int64_t>(whole).take_back(2);
   const auto ofScale = mlir::cast<MoeTensorType>(scale.getType()).getShape().take_back(2);
-  if (!scalarType(scale).isF32())
-    return nodeError(op) << ": weight scale is " << shapeText(scale.getType())
-                         << ", expected f32, because its rows have codes";
+  if (!isNumber(*findDType(scalarType(scale))))
+    return nodeError(op) << ": weight scale is " << shapeText(scale.getType()) << ", expected f32"
+                         << (codesIn(scalarType(weight)) == 1 ? "" : ", f16 or bf16")
+                         << ", because its rows have codes";
   const size_t sum = op.getTranspose() ? 1 : 0;
   const bool inGroups = codesIn(scalarType(weight)) != 1;
   if (ofScale[1 - sum] == ofWeight[1 - sum] &&

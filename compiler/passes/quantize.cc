@@ -107,7 +107,8 @@ struct QuantizeWeights : impl::QuantizeWeightsBase<QuantizeWeights> {
     if (failed(scale)) return mlir::failure();
     moe::InputOp zero;
     if (codes.zeros) {
-      mlir::FailureOr<moe::InputOp> made = addInput(input, "_zero", *scale, codes.scale, shape, sharding);
+      mlir::FailureOr<moe::InputOp> made =
+          addInput(input, "_zero", *scale, zeroType(codes.scale), shape, sharding);
       if (failed(made)) return mlir::failure();
       zero = *made;
     }
@@ -200,7 +201,7 @@ bool hasExactSums(Op product) {
   const Sides sides = findSides(product);
   if (sides.scaleAcross != sides.weightAcross ||
       !moeTensorType(product.getWeight()).getElementType().isInteger() ||
-      !moeTensorType(product.getWeightScale()).getElementType().isF32())
+      !isNumber(*findDType(moeTensorType(product.getWeightScale()).getElementType())))
     return false;
   if (moe::codesIn(moeTensorType(product.getWeight()).getElementType()) == 1) return sides.scaleAlong == 1;
   return isGroup(sides.weightAlong / sides.scaleAlong, sides.weightAlong);

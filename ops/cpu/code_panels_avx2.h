@@ -72,22 +72,23 @@ class CodePanelsAvx2 {
                          (turned ? scales_.firstRow : scales_.firstColumn) + col,
                          turned ? scales_.rows : scales_.columns};
     if constexpr (!kHasHalves) {
-      const bool isCommon = copyScales(scales_.data, at, scales.by);
+      const bool isCommon = copyScales(at, scales.by);
       if constexpr (__is_same(B, uint8_t))
         for (float& by : scales.by) by *= kScaleOfE4m3;
       return isCommon;
     }
-    const bool isCommon = scales_.codes == nullptr          ? copyScales(scales_.data, at, scales.by)
-                          : scales_.type == DType::kF8_E8M0 ? copyPowers(at, scales.by)
-                                                            : copyE4m3(at, scales.by);
+    const bool isCommon = scales_.type == DType::kF8_E8M0   ? copyPowers(at, scales.by)
+                          : scales_.type == DType::kF8_E4M3 ? copyE4m3(at, scales.by)
+                                                            : copyScales(at, scales.by);
+    const bool hasZeros = scales_.zero != nullptr;
+    const bool areCommon = !hasZeros || copyZeros(at, scales.by, scales.plus);
     if (!turned) evenFirst(scales.by);
-    if (scales_.zero == nullptr) {
+    if (!hasZeros) {
       for (int32_t j = 0; j < kColumns; j += 8)
         _mm256_store_ps(scales.plus + j,
                         _mm256_mul_ps(_mm256_set1_ps(-kHalf), _mm256_load_ps(scales.by + j)));
       return isCommon;
     }
-    const bool areCommon = copyScales(scales_.zero, at, scales.plus);
     if (!turned) evenFirst(scales.plus);
     return isCommon && areCommon;
   }
@@ -121,7 +122,7 @@ class CodePanelsAvx2 {
   void withKind(const Use& use) const {
     if constexpr (!kHasHalves)
       use(Index<static_cast<int>(__is_same(B, int8_t) ? CodeKind::kWhole : CodeKind::kE4m3)>());
-    else if (scales_.codes != nullptr)
+    else if (areCodes(scales_))
       use(Index<static_cast<int>(CodeKind::kE2m1)>());
     else if (scales_.zero != nullptr)
       use(Index<static_cast<int>(CodeKind::kNibblesWithZeros)>());
@@ -234,20 +235,58 @@ class CodePanelsAvx2 {
     }
   };
 
-  SLUICE_UNROLLED static bool copyScales(const float* plane, const ScalesAt& at, float* to) {
-    float room[kColumns];
-    const float* const from = at.find(plane, room);
-    const auto copied = [&](int32_t j) SLUICE_UNROLLED {
-      const __m256 x = _mm256_loadu_ps(from + j), size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x);
+  // Stores sixteen numbers, of which `number` returns eight from one on. Returns whether decodeSixteen() can
+  // use them.
+  template <class Number>
+  SLUICE_UNROLLED static bool storeAll(const Number& number, float* to) {
+    const auto stored = [&](int32_t j) SLUICE_UNROLLED {
+      const __m256 x = number(j), size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x);
       _mm256_store_ps(to + j, x);
       return _mm256_cmp_ps(size, _mm256_set1_ps(kMaxScale), _CMP_LT_OQ);
     };
-    return _mm256_movemask_ps(_mm256_and_ps(copied(0), copied(8))) == 0xff;
+    return _mm256_movemask_ps(_mm256_and_ps(stored(0), stored(8))) == 0xff;
+  }
+
+  SLUICE_UNROLLED static bool copyFloats(const void* plane, const ScalesAt& at, float* to) {
+    float room[kColumns];
+    const float* const from = at.find(static_cast<const float*>(plane), room);
+    return storeAll([&](int32_t j) SLUICE_UNROLLED { return _mm256_loadu_ps(from + j); }, to);
+  }
+
+  SLUICE_UNROLLED bool copyScales(const ScalesAt& at, float* to) const {
+    if (!kHasHalves || scales_.type == DType::kF32) return copyFloats(scales_.data, at, to);
+    uint16_t room[kColumns];
+    const uint16_t* const from = at.find(static_cast<const uint16_t*>(scales_.data), room);
+    const auto eight = [&](int32_t j) SLUICE_UNROLLED {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j));
+    };
+    if (scales_.type == DType::kF16)
+      return storeAll([&](int32_t j) SLUICE_UNROLLED { return _mm256_cvtph_ps(eight(j)); }, to);
+    return storeAll(
+        [&](int32_t j) SLUICE_UNROLLED {
+          return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight(j)), 16));
+        },
+        to);
+  }
+
+  // `by` are the scales.
+  SLUICE_UNROLLED bool copyZeros(const ScalesAt& at, const float* by, float* to) const {
+    if (scales_.type == DType::kF32) return copyFloats(scales_.zero, at, to);
+    int8_t room[kColumns];
+    const int8_t* const from = at.find(static_cast<const int8_t*>(scales_.zero), room);
+    return storeAll(
+        [&](int32_t j) SLUICE_UNROLLED {
+          const __m128i zeros = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + j));
+          const __m256 zero = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(zeros));
+          return _mm256_mul_ps(_mm256_sub_ps(_mm256_setzero_ps(), zero), _mm256_load_ps(by + j));
+        },
+        to);
   }
 
   SLUICE_UNROLLED bool copyPowers(const ScalesAt& at, float* to) const {
     uint8_t room[kColumns];
-    const __m128i powers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at.find(scales_.codes, room)));
+    const __m128i powers = _mm_loadu_si128(
+        reinterpret_cast<const __m128i*>(at.find(static_cast<const uint8_t*>(scales_.data), room)));
     const __m128i areLeast = _mm_cmpeq_epi8(powers, _mm_setzero_si128());
     for (int32_t j = 0; j < kColumns; j += 8) {
       const __m256i power = _mm256_cvtepu8_epi32(j == 0 ? powers : _mm_srli_si128(powers, 8));
@@ -262,7 +301,7 @@ class CodePanelsAvx2 {
   SLUICE_UNROLLED bool copyE4m3(const ScalesAt& at, float* to) const {
     uint8_t room[kColumns];
     __m256 x[2];
-    sixteenE4m3(at.find(scales_.codes, room), x);
+    sixteenE4m3(at.find(static_cast<const uint8_t*>(scales_.data), room), x);
     for (int32_t v = 0; v < 2; ++v)
       _mm256_store_ps(to + 8 * v, _mm256_mul_ps(x[v], _mm256_set1_ps(kScaleOfE4m3)));
     return true;

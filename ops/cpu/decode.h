@@ -9,6 +9,7 @@
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/lookup.h"
 #include "ops/cpu/nibbles.h"
+#include "ops/cpu/scales.h"
 #include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
@@ -42,32 +43,37 @@ constexpr int32_t kMaxDecoded = 64;
 // Numbers of a row of which each has its own scale, from `at` on.
 template <class Code>
 void decodeOwn(const Code* codes, int32_t count, const BlockScales& scales, int64_t at, BFloat16* to) {
-  decodeEach(codes, count, scales.data + at, nullptr, to);
+  decodeEach(codes, count, static_cast<const float*>(scales.data) + at, nullptr, to);
 }
 inline void decodeOwn(const Nibbles* codes, int32_t count, const BlockScales& scales, int64_t at,
                       BFloat16* to) {
-  if (scales.codes != nullptr) return decodeFloats(codes, count, scales.type, scales.codes + at, to);
+  if (areCodes(scales))
+    return decodeFloats(codes, count, scales.type, static_cast<const uint8_t*>(scales.data) + at, to);
   int8_t expanded[kMaxDecoded];
-  const float* const zeros = scales.zero == nullptr ? nullptr : scales.zero + at;
+  float widened[kMaxDecoded], added[kMaxDecoded];
+  const float* const by = scalesFrom(scales, at, count, widened);
+  const float* const zeros = scales.zero == nullptr ? nullptr : zerosFrom(scales, at, count, by, added);
   expand(codes, count, zeros == nullptr ? kHalf : 0, expanded);
-  decodeEach(expanded, count, scales.data + at, zeros, to);
+  decodeEach(expanded, count, by, zeros, to);
 }
 
 // Numbers `first` + j of a row, which share the scale `at`.
 template <class Code>
 void decodeShared(const Code* codes, int32_t first, int32_t count, const BlockScales& scales, int64_t at,
                   BFloat16* to) {
-  decodeRun(codes + first, count, scales.data[at], 0, to);
+  decodeRun(codes + first, count, static_cast<const float*>(scales.data)[at], 0, to);
 }
 inline void decodeShared(const Nibbles* codes, int32_t first, int32_t count, const BlockScales& scales,
                          int64_t at, BFloat16* to) {
-  if (scales.codes != nullptr)
-    return decodeSharedFloats(codes, first, count, scales.type, scales.codes[at], to);
+  if (areCodes(scales))
+    return decodeSharedFloats(codes, first, count, scales.type, static_cast<const uint8_t*>(scales.data)[at],
+                              to);
   const auto look = [&](const NumbersOfCodes& numbers) { numbers.lookUp(codes, first, count, to); };
+  const float by = scaleAt(scales, at);
   if (scales.zero != nullptr)
-    look(NumbersOfCodes::ofWhole(0, scales.data[at], scales.zero[at]));
+    look(NumbersOfCodes::ofWhole(0, by, zeroAt(scales, at, by)));
   else
-    look(NumbersOfCodes::ofWhole(-kHalf, scales.data[at], 0));
+    look(NumbersOfCodes::ofWhole(-kHalf, by, 0));
 }
 
 // to[i, j] = the number at `first` + (i, j) of the operand, whose codes from there on are `codes`; at most

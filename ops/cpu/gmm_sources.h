@@ -107,8 +107,8 @@ struct GmmSource {
       for (int32_t j = 0; j < cols; ++j) scaled[j] = static_cast<float>(sums[j]) * ofRow;
       return scaled;
     }
-    const float* const ofColumns =
-        of.data + (args.transposeB ? (of.firstRow + col) * of.ld : of.firstColumn + col);
+    const float* const ofColumns = static_cast<const float*>(of.data) +
+                                   (args.transposeB ? (of.firstRow + col) * of.ld : of.firstColumn + col);
     for (int32_t j = 0; j < cols; ++j) scaled[j] = static_cast<float>(sums[j]) * ofRow * ofColumns[j];
     return scaled;
   }

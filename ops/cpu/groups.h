@@ -4,8 +4,8 @@
 // Packed part of a: in each row the codes of its stretches one after another, each padded to kKUnit elements,
 // and from kSumsAt on an int32 for each stretch: the sum of its codes, times kHalf if there are no zeros.
 // Packed part of b: the panels of its stretches, then their scales [stretch][kNr] in fp32, or
-// [stretch][2][kNr] with zeros. In memory that lasts, two elements of a panel share a byte, and pads of
-// stretches are left out.
+// [stretch][2][kNr] with zeros. In memory that lasts, two elements of a panel share a byte, pads of
+// stretches are left out, and scales of 16 bits and their zeros have the types that they are given in.
 //
 // The unit of codes multiplies one stretch; `Codes::Packed`, if present, multiplies it in the form that
 // lasts. Or it has fetchesPanel(rows) of blocked_product.h and multiplyGroups(part, rows, first, tile,
@@ -18,6 +18,7 @@
 #include "ops/cpu/flush_subnormals.h"
 #include "ops/cpu/nibbles.h"
 #include "ops/cpu/result_rows.h"
+#include "ops/cpu/scales.h"
 #include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
@@ -25,13 +26,27 @@ namespace {
 
 // How the sum of a product is cut.
 struct Stretches {
-  int32_t group = 0;      // of numbers that share a scale
-  int32_t length = 0;     // of a stretch; the last one may be shorter
-  int32_t perNumber = 1;  // numbers of fp32 per column and stretch: 2 with zeros
+  int32_t group = 0;         // of numbers that share a scale
+  int32_t length = 0;        // of a stretch; the last one may be shorter
+  int32_t perNumber = 1;     // numbers of fp32 per column and stretch: 2 with zeros
+  DType type = DType::kF32;  // of scales in memory that lasts
 
-  Stretches(int32_t ofGroup, bool hasZeros)
-      : group(ofGroup), length(smaller(ofGroup, kMaxStretch)), perNumber(hasZeros ? 2 : 1) {}
+  Stretches(int32_t ofGroup, bool hasZeros, DType ofScales)
+      : group(ofGroup), length(smaller(ofGroup, kMaxStretch)), perNumber(hasZeros ? 2 : 1), type(ofScales) {}
   int32_t count(int32_t k) const { return k > 0 ? (k - 1) / length + 1 : 0; }
+  bool areWide() const { return type == DType::kF32; }
+  // The bytes of a column and stretch in memory that lasts.
+  int32_t scaleBytes() const { return areWide() ? 4 * perNumber : 1 + perNumber; }
+  // Makes numbers of fp32 of those of `columns` columns in memory that lasts, whose scales have 16 bits.
+  void widen(const void* lasting, int32_t stretches, int32_t columns, float* to) const {
+    const auto* from = static_cast<const char*>(lasting);
+    for (int32_t s = 0; s < stretches; ++s, from += columns * scaleBytes(), to += columns * perNumber) {
+      widenScales(type, reinterpret_cast<const uint16_t*>(from), columns, to);
+      if (perNumber == 1) continue;
+      const auto* const zeros = reinterpret_cast<const int8_t*>(from + 2 * columns);
+      for (int32_t j = 0; j < columns; ++j) to[columns + j] = -static_cast<float>(zeros[j]) * to[j];
+    }
+  }
 };
 
 // A packed part of the sum of a tile.
@@ -92,8 +107,14 @@ struct UnitGroups {
   void multiply(const Element* a, const PanelElement* b, int32_t k, int32_t rows, int32_t cols, bool first,
                 float* tile, AnyAhead& ahead) {
     const int64_t packedBytes = roundUp(k, 32) * kNr / 2;
-    const auto* const scales = reinterpret_cast<const float*>(
+    const auto* scales = reinterpret_cast<const float*>(
         b + (fromPacked_ ? packedBytes / sizeof(PanelElement) : kPanelElements));
+    alignas(64) float widened[kMultipliesPacked ? kMaxStretches * 2 * kNr : 1];
+    if constexpr (kMultipliesPacked)
+      if (fromPacked_ && !stretches_.areWide()) {
+        stretches_.widen(scales, stretches_.count(k), kNr, widened);
+        scales = widened;
+      }
     if constexpr (kMultipliesGroups) {
       const bool hasZeros = stretches_.perNumber == 2;
       Codes::multiplyGroups({a, b, scales, k, stretches_.length, hasZeros, fromPacked_}, rows, first, tile,
@@ -161,7 +182,7 @@ struct PackedGroups {
   int64_t panelBytes(int32_t k) const { return codesBytes(k) + scalesBytes(stretches.count(k)); }
   // Each stretch begins at a multiple of 32, except in a sum of less than that.
   static int64_t codesBytes(int32_t k) { return roundUp(k, 32) * Unit::kNr / 2; }
-  int64_t scalesBytes(int32_t count) const { return int64_t{count} * stretches.perNumber * Unit::kNr * 4; }
+  int64_t scalesBytes(int32_t count) const { return int64_t{count} * stretches.scaleBytes() * Unit::kNr; }
 };
 
 template <class Codes, class Pack>
@@ -178,8 +199,8 @@ struct GroupsSource {
 
   explicit GroupsSource(const GmmArgs& given)
       : args(given),
-        stretches(given.transposeB ? given.scaleB.columns : given.scaleB.rows, given.scaleB.zero != nullptr) {
-  }
+        stretches(given.transposeB ? given.scaleB.columns : given.scaleB.rows, given.scaleB.zero != nullptr,
+                  given.scaleB.type) {}
 
   Unit unit() const { return Unit(stretches, multipliesPacked()); }
   const Panel* readyB(int32_t col, int32_t k0) const {
@@ -240,7 +261,10 @@ struct GroupsSource {
           *packed++ = static_cast<std::byte>(static_cast<int32_t>(panel[i + j]) |
                                              static_cast<int32_t>(panel[i + kRun + j]) << 4);
     }
-    copyScales(col, cols, k0, k, reinterpret_cast<float*>(packed));
+    if (stretches.areWide())
+      copyScales(col, cols, k0, k, reinterpret_cast<float*>(packed));
+    else
+      keepScales(col, cols, k0, k, packed);
   }
 
  private:
@@ -277,18 +301,36 @@ struct GroupsSource {
       }
   }
 
+  // The place of the scale of a number of the sum in a column.
+  int64_t scalePlace(int32_t col, int32_t at) const {
+    const BlockScales& of = args.scaleB;
+    const int32_t block = at / stretches.group;
+    return args.transposeB ? (of.firstRow + col) * of.ld + block : block * of.ld + of.firstColumn + col;
+  }
+
   // Those of the pads are 0; without scales they are 1.
   void copyScales(int32_t col, int32_t cols, int32_t k0, int32_t k, float* to) const {
     const BlockScales& of = args.scaleB;
     for (int32_t at = 0; at < k; at += stretches.length)
-      for (int32_t number = 0; number < stretches.perNumber; ++number) {
-        const float* const from = number == 0 ? of.data : of.zero;
-        const int32_t block = (k0 + at) / stretches.group;
-        for (int32_t j = 0; j < kNr; ++j, ++to)
-          *to = j >= cols         ? 0
-                : from == nullptr ? 1
-                : args.transposeB ? from[(of.firstRow + col + j) * of.ld + block]
-                                  : from[block * of.ld + of.firstColumn + col + j];
+      for (int32_t number = 0; number < stretches.perNumber; ++number)
+        for (int32_t j = 0; j < kNr; ++j, ++to) {
+          const int64_t place = scalePlace(col + j, k0 + at);
+          const float scale = j >= cols ? 0 : of.data == nullptr ? 1 : scaleAt(of, place);
+          *to = number == 0 || j >= cols ? scale : zeroAt(of, place, scale);
+        }
+  }
+
+  // Copies scales of 16 bits and their zeros as they are; those of the pads are 0.
+  void keepScales(int32_t col, int32_t cols, int32_t k0, int32_t k, std::byte* packed) const {
+    const auto* const scales = static_cast<const uint16_t*>(args.scaleB.data);
+    const auto* const zeros = static_cast<const uint8_t*>(args.scaleB.zero);
+    auto* to = reinterpret_cast<char*>(packed);
+    for (int32_t at = 0; at < k; at += stretches.length, to += stretches.scaleBytes() * kNr)
+      for (int32_t j = 0; j < kNr; ++j) {
+        const int64_t place = scalePlace(col + j, k0 + at);
+        const uint16_t scale = j < cols ? scales[place] : uint16_t{0};
+        __builtin_memcpy(to + 2 * j, &scale, sizeof scale);
+        if (stretches.perNumber == 2) to[2 * kNr + j] = static_cast<char>(j < cols ? zeros[place] : 0);
       }
   }
 
@@ -302,8 +344,12 @@ struct GroupsSource {
         split(from, to + i);
       }
     }
-    __builtin_memcpy(dst + Unit::kPanelElements, from,
-                     static_cast<size_t>(PackedGroups<Unit>{stretches}.scalesBytes(stretches.count(k))));
+    const int32_t count = stretches.count(k);
+    auto* const scales = reinterpret_cast<float*>(dst + Unit::kPanelElements);
+    if (stretches.areWide())
+      __builtin_memcpy(scales, from, static_cast<size_t>(PackedGroups<Unit>{stretches}.scalesBytes(count)));
+    else
+      stretches.widen(from, count, kNr, scales);
   }
 
   static void split(const uint8_t* __restrict from, Panel* __restrict to) {
@@ -323,7 +369,7 @@ template <class Codes>
 size_t groupsPackedBytesBy(int32_t n, int32_t k, PackedScales scales) {
   using Unit = UnitGroups<Codes>;
   if (n <= 0 || k <= 0) return 0;
-  const PackedGroups<Unit> layout{Stretches(scales.group, scales.hasZeros)};
+  const PackedGroups<Unit> layout{Stretches(scales.group, scales.hasZeros, scales.type)};
   return static_cast<size_t>(roundUp(n, Unit::kNr) / Unit::kNr * layout.panelBytes(k));
 }
 

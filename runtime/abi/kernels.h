@@ -22,18 +22,18 @@ namespace sluice::ops {
 
 // These are the scales of a matrix of codes: number (i, j), as it lies, is its code times data[s] plus
 // zero[s], with s = i / rows * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code
-// less 8 is multiplied. The scales of codes of 4 bits may be codes themselves, E8M0 or E4M3: then the former
-// are E2M1, and number (i, j) is that of its code times that of codes[s].
+// less 8 is multiplied. Scales of F16 or BF16 have zeros of I8: the code less zero[s] is multiplied. The
+// scales of codes of 4 bits may be codes themselves, E8M0 or E4M3: then the former are E2M1, and number
+// (i, j) is that of its code times that of data[s].
 struct BlockScales {
-  const float* data = nullptr;
+  const void* data = nullptr;
   int64_t ld = 0;
   int32_t rows = 1;  // of a block
   int32_t columns = 1;
   int32_t firstRow = 0;  // where the operand begins in that matrix
   int32_t firstColumn = 0;
-  const float* zero = nullptr;  // with codes of 4 bits only
-  const uint8_t* codes = nullptr;
-  DType type = DType::kF32;  // of scales
+  const void* zero = nullptr;  // with codes of 4 bits only; elements of zeroType(type)
+  DType type = DType::kF32;    // the elements of data
 };
 
 // The powers of two of codes in blocks of kMxBlock rows of a column. With w = columns / kMxBlock, that of
@@ -357,6 +357,7 @@ inline constexpr ProductTypes kGroupsProduct = {DType::kI8, DType::kU8, DType::k
 struct PackedScales {
   int32_t group = 0;  // of the sum; 0: none are packed
   bool hasZeros = false;
+  DType type = DType::kF32;  // of the scales, which are numbers
   friend constexpr bool operator==(const PackedScales&, const PackedScales&) = default;
 };
 

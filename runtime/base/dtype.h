@@ -46,7 +46,7 @@ inline std::optional<DType> dtypeFromName(std::string_view name) {
 // Whether elements are codes, which count times a scale.
 constexpr bool isCodes(DType type) { return type == DType::kI8 || type == DType::kU8; }
 // Codes in one element: of U8 two of 4 bits, the first in the lower half. Their scale says what they stand
-// for: beside scales that are codes (F8_E8M0, F8_E4M3) they are floats (fromE2m1), else whole numbers.
+// for: beside scales that are codes (F8_E8M0, F8_E4M3) they are floats (kTwiceE2m1), else whole numbers.
 constexpr int64_t codesPerElement(DType type) { return type == DType::kU8 ? 2 : 1; }
 // Bytes of one number.
 constexpr double numberBytes(DType type) {
@@ -76,6 +76,27 @@ constexpr BFloat16 toBFloat16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+// The number of an IEEE binary16.
+constexpr float fromF16(uint16_t bits) {
+  const uint32_t magnitude = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
+  const uint32_t normal = (magnitude << 13) + ((magnitude < 0x7c00 ? 112u : 224u) << 23);
+  const float x = magnitude < 0x400 ? static_cast<float>(magnitude) * 0x1p-24F : std::bit_cast<float>(normal);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(x) | sign);
+}
+
+// The IEEE binary16 next to a number, ties to even; infinity beyond the largest. A NaN stays a (quiet) NaN.
+constexpr uint16_t toF16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // from half a step beyond 65504 on
+  if (magnitude < 0x38800000u) {  // subnormal: the sum has the result in its last bits, rounded
+    const float sum = std::bit_cast<float>(magnitude) + 0x1p-1F;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
+  }
+  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
 }
 
 // The number of a code of E4M3, as OCP and safetensors have it: 1 bit sign, 4 bits exponent, 3 bits mantissa.
@@ -116,7 +137,7 @@ constexpr DType findDType(const float*) { return DType::kF32; }
 constexpr DType findDType(const BFloat16*) { return DType::kBF16; }
 constexpr DType findDType(const int8_t*) { return DType::kI8; }
 
-// Element `index` as a number; NaN for F16, with which no op computes.
+// Element `index` as a number.
 inline double elementAt(DType type, const void* data, int64_t index) {
   switch (type) {
     case DType::kF32:
@@ -136,14 +157,13 @@ inline double elementAt(DType type, const void* data, int64_t index) {
     case DType::kF8_E8M0:
       return fromE8m0(static_cast<const uint8_t*>(data)[index]);
     case DType::kF16:
-      break;
+      return fromF16(static_cast<const uint16_t*>(data)[index]);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// Stores a number, which must fit into the type, as element `index`; F16 gets NaN.
+// Stores a number, which must fit into the type, as element `index`.
 inline void setElement(DType type, void* data, int64_t index, float value) {
-  constexpr uint16_t kNanOfF16 = 0x7e00;
   switch (type) {
     case DType::kF32:
       static_cast<float*>(data)[index] = value;
@@ -170,7 +190,7 @@ inline void setElement(DType type, void* data, int64_t index, float value) {
       static_cast<uint8_t*>(data)[index] = toE8m0(value);
       break;
     case DType::kF16:
-      static_cast<uint16_t*>(data)[index] = kNanOfF16;
+      static_cast<uint16_t*>(data)[index] = toF16(value);
       break;
   }
 }

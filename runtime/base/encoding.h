@@ -13,6 +13,15 @@
 
 namespace sluice {
 
+// Whether scales of that type are numbers; others (F8_E8M0, F8_E4M3) are codes themselves.
+constexpr bool isNumber(DType scale) {
+  return scale == DType::kF32 || scale == DType::kF16 || scale == DType::kBF16;
+}
+
+// The type of the zeros beside scales of that type. Zeros of F32 are added to the scaled code. Files with
+// scales of 16 bits have instead the code that stands for 0, from which a code is counted.
+constexpr DType zeroType(DType scale) { return scale == DType::kF32 ? DType::kF32 : DType::kI8; }
+
 // Where amaxes come from, the largest magnitudes by which rows, and rows of gradients with them, are scaled.
 enum class AmaxSource : uint8_t {
   kStep,      // They are measured in the step.
@@ -36,7 +45,7 @@ struct Encoding {
   constexpr bool hasCodes() const { return element != DType::kBF16; }
   constexpr bool rounds() const { return rounding != Rounding::kNone; }
   // Whether rows of integers can be multiplied by the codes themselves, whose sums are scaled afterwards.
-  constexpr bool isExact() const { return isCodes(element) && scale == DType::kF32; }
+  constexpr bool isExact() const { return isCodes(element) && isNumber(scale); }
   // Such codes with one scale for each column of the product.
   constexpr bool isByColumn() const { return isExact() && along == 0 && !zeros; }
 };
@@ -55,6 +64,18 @@ inline constexpr Encoding kEncodings[] = {
     {.name = "int4:g64z", .element = DType::kU8, .along = 64, .zeros = true},
     {.name = "int4:g128", .element = DType::kU8, .along = 128},
     {.name = "int4:g128z", .element = DType::kU8, .along = 128, .zeros = true},
+    {.name = "int4:g32:f16", .element = DType::kU8, .along = 32, .scale = DType::kF16},
+    {.name = "int4:g32z:f16", .element = DType::kU8, .along = 32, .zeros = true, .scale = DType::kF16},
+    {.name = "int4:g64:f16", .element = DType::kU8, .along = 64, .scale = DType::kF16},
+    {.name = "int4:g64z:f16", .element = DType::kU8, .along = 64, .zeros = true, .scale = DType::kF16},
+    {.name = "int4:g128:f16", .element = DType::kU8, .along = 128, .scale = DType::kF16},
+    {.name = "int4:g128z:f16", .element = DType::kU8, .along = 128, .zeros = true, .scale = DType::kF16},
+    {.name = "int4:g32:bf16", .element = DType::kU8, .along = 32, .scale = DType::kBF16},
+    {.name = "int4:g32z:bf16", .element = DType::kU8, .along = 32, .zeros = true, .scale = DType::kBF16},
+    {.name = "int4:g64:bf16", .element = DType::kU8, .along = 64, .scale = DType::kBF16},
+    {.name = "int4:g64z:bf16", .element = DType::kU8, .along = 64, .zeros = true, .scale = DType::kBF16},
+    {.name = "int4:g128:bf16", .element = DType::kU8, .along = 128, .scale = DType::kBF16},
+    {.name = "int4:g128z:bf16", .element = DType::kU8, .along = 128, .zeros = true, .scale = DType::kBF16},
     {.name = "fp8e4m3:128x128", .element = DType::kF8_E4M3, .across = kFp8Square, .along = kFp8Square},
     {.name = "mxfp4", .element = DType::kU8, .along = 32, .scale = DType::kF8_E8M0},
     {.name = "nvfp4", .element = DType::kU8, .along = 16, .scale = DType::kF8_E4M3, .factor = true},
@@ -81,8 +102,9 @@ constexpr const Encoding* findEncoding(std::string_view name) {
 
 // Whether a weight of such codes may have scales of that type.
 constexpr bool canScale(DType scale, DType codes) {
-  return scale == DType::kF32 ||
-         ((scale == DType::kF8_E8M0 || scale == DType::kF8_E4M3) && codesPerElement(codes) == 2);
+  const bool isOther =
+      scale == DType::kF16 || scale == DType::kBF16 || scale == DType::kF8_E8M0 || scale == DType::kF8_E4M3;
+  return scale == DType::kF32 || (isOther && codesPerElement(codes) == 2);
 }
 
 // The scales of a dimension of so many numbers, of which `each` share one; the last may have fewer.

@@ -131,12 +131,9 @@ class Product {
     ops::BlockScales scales = {.ld = scale.shape.back().size,
                                .rows = static_cast<int32_t>(block.rows),
                                .columns = static_cast<int32_t>(block.columns),
-                               .zero = optionalFloats(step, ids_.zeroB, range_.expert),
                                .type = scale.type};
-    if (scale.type == DType::kF32)
-      scales.data = optionalFloats(step, ids_.scaleB, range_.expert);
-    else
-      scales.codes = elements<uint8_t>(step.at(ids_.scaleB), range_.expert);
+    scales.data = elements<std::byte>(step.at(ids_.scaleB), range_.expert);
+    if (ids_.zeroB) scales.zero = elements<std::byte>(step.at(ids_.zeroB), range_.expert);
     return scales;
   }
 
@@ -307,7 +304,8 @@ ops::PackedScales makePackedScales(const TaskProgram& program, const Family& fam
   if (!ids.scaleB) return {.group = family.tiling.k};
   const Block block = *findBlock(program.at(ids.b), program.at(ids.scaleB));
   return {.group = static_cast<int32_t>(isTransposed(family.op, family.tiling) ? block.columns : block.rows),
-          .hasZeros = !ids.zeroB.none()};
+          .hasZeros = !ids.zeroB.none(),
+          .type = program.at(ids.scaleB).type};
 }
 
 Status checkProducts(const TaskProgram& program, const ops::KernelSet& kernels) {

@@ -50,7 +50,9 @@ constexpr DType kOfFactors[] = {DType::kBF16, DType::kI8, DType::kF8_E4M3};
 constexpr DType kOfRowFactors[] = {DType::kBF16, DType::kF8_E4M3};
 constexpr DType kOfWeights[] = {DType::kBF16, DType::kI8, DType::kU8, DType::kF8_E4M3};
 constexpr DType kOfRowScales[] = {DType::kF32, DType::kBF16};
-constexpr DType kOfWeightScales[] = {DType::kF32, DType::kF8_E8M0, DType::kF8_E4M3};
+constexpr DType kOfWeightScales[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8_E8M0,
+                                     DType::kF8_E4M3};
+constexpr DType kOfWeightZeros[] = {DType::kF32, DType::kI8};
 constexpr DType kMoved[] = {DType::kBF16, DType::kF32, DType::kI8, DType::kF8_E4M3};
 constexpr DType kI8Only[] = {DType::kI8};
 constexpr DType kE4m3Only[] = {DType::kF8_E4M3};
@@ -66,7 +68,7 @@ constexpr OperandInfo kRowScale = scaleFor(&Ops::a, operand(&Ops::scaleA, "row_s
 constexpr OperandInfo kWeightScale =
     scaleFor(&Ops::b, operand(&Ops::scaleB, "weight_scale", "", kOfWeightScales));
 constexpr OperandInfo weightZero() {
-  OperandInfo zero = scaleFor(&Ops::b, operand(&Ops::zeroB, "weight_zero", "", kF32Only));
+  OperandInfo zero = scaleFor(&Ops::b, operand(&Ops::zeroB, "weight_zero", "", kOfWeightZeros));
   zero.isZero = true;
   return zero;
 }

@@ -20,7 +20,7 @@
 namespace sluice {
 
 inline constexpr uint32_t kFormatMajor = 1;
-inline constexpr uint32_t kFormatMinor = 14;
+inline constexpr uint32_t kFormatMinor = 15;
 
 // Upper limits that every program keeps; decode and verify refuse more.
 inline constexpr int64_t kMaxRanks = 4096;

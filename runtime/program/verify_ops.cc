@@ -276,7 +276,7 @@ Status checkPairs(const TaskProgram& program, const Family& family, const std::s
   return {};
 }
 
-// Zeros belong to codes of 4 bits, and lie as their scales.
+// Zeros belong to codes of 4 bits, and lie as their scales; which type they have follows from these.
 Status checkZeros(const TaskProgram& program, const Family& family, const std::string& where) {
   const Operands ids = findOperands(family);
   if (!ids.zeroB) return {};
@@ -286,9 +286,10 @@ Status checkZeros(const TaskProgram& program, const Family& family, const std::s
                 codes.name, dtypeName(codes.type));
   if (!ids.scaleB) return fail("{} has a 'weight_zero' without a 'weight_scale'", where);
   const Buffer& scale = program.at(ids.scaleB);
-  if (zeros.shape == scale.shape && zeros.type == scale.type) return {};
+  const DType type = zeroType(scale.type);
+  if (zeros.shape == scale.shape && zeros.type == type && isNumber(scale.type)) return {};
   return fail("{}: operand 'weight_zero' is buffer '{}' {}, expected {} as buffer '{}'", where, zeros.name,
-              shapeText(zeros.type, zeros.shape), shapeText(scale.type, scale.shape), scale.name);
+              shapeText(zeros.type, zeros.shape), shapeText(type, scale.shape), scale.name);
 }
 
 // A factor belongs to scales of E4M3.
@@ -333,10 +334,12 @@ Status checkScales(const TaskProgram& program, const Family& family, const std::
                   codes.type == DType::kF8_E4M3
                       ? fmt::format("a number for each {0} by {0} of its last dimensions", kFp8Square)
                       : "dimensions that divide it");
-    if (!canScale(scale.type, codes.type) || (hasRowsOfCodes && scale.type != DType::kF32))
-      return fail("{}: operand '{}' is buffer '{}' of type {}, expected F32 beside buffer '{}' of type {}{}",
-                  where, operand.name, scale.name, dtypeName(scale.type), codes.name, dtypeName(codes.type),
-                  hasRowsOfCodes ? ", which rows of codes multiply" : "");
+    if (!canScale(scale.type, codes.type) || (hasRowsOfCodes && !isNumber(scale.type)))
+      return fail(
+          "{}: operand '{}' is buffer '{}' of type {}, expected F32{} beside buffer '{}' of type {}{}", where,
+          operand.name, scale.name, dtypeName(scale.type),
+          codesPerElement(codes.type) == 2 ? ", F16 or BF16" : "", codes.name, dtypeName(codes.type),
+          hasRowsOfCodes ? ", which rows of codes multiply" : "");
     if (!hasRowsOfCodes) continue;
     if (Status status = checkSums(family, codes.type, *block, where); !status) return status;
   }

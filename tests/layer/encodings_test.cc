@@ -56,6 +56,9 @@ const std::vector<Case> kCases = {{"int8,rows=int8"},
                                   {"int4:g32,rows=int8"},
                                   {"int4:g32z,rows=int8"},
                                   {"int4:g32z"},
+                                  {"int4:g32z:f16,rows=int8"},
+                                  {"int4:g32z:bf16"},
+                                  {"int4:g32:f16"},
                                   {"int4"},
                                   {"fp8e4m3:128x128"},
                                   {"mxfp4"},
@@ -288,6 +291,16 @@ TEST_CASE("scales that are powers of two belong to codes of 4 bits that rows of 
              Catch::Matchers::Contains("of type U8, which rows of codes multiply"));
   CHECK_THAT(weightsRefusal("int4:g32z", "up_proj_swiglu", toPowers),
              Catch::Matchers::Contains("operand 'weight_zero' is buffer"));
+  CHECK_THAT(
+      weightsRefusal("int4:g32z:f16", "up_proj_swiglu",
+                     [](TaskProgram& p, Family&, Ids ids) { p.buffers[ids.zeroB.value].type = DType::kF32; }),
+      Catch::Matchers::Contains("'gate_up_weight_zero' F32 [8, 5, 192], expected I8 [8, 5, 192] as "
+                                "buffer 'gate_up_weight_scale'"));
+  CHECK_THAT(
+      weightsRefusal(
+          "int8", "up_proj_swiglu",
+          [](TaskProgram& p, Family&, Ids ids) { p.buffers[ids.scaleB.value].type = DType::kF16; }),
+      Catch::Matchers::Contains("of type F16, expected F32 beside buffer 'gate_up_weight' of type I8"));
   CHECK_THAT(weightsRefusal("mxfp4", "dispatch",
                             [](TaskProgram& p, Family&, Ids ids) {
                               p.buffers[ids.tokens.value].type = DType::kF8_E8M0;

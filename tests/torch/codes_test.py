@@ -27,8 +27,9 @@ def all_weights(experts=EXPERTS):
 
 INT8 = "int8,rows=int8"
 SQUARES, POWERS, FACTOR = "fp8e4m3:128x128", "mxfp4", "nvfp4"
+COUNTED, HALVES = "int4:g32z:f16", "int4:g64:bf16,rows=int8"
 MIXED, PART = "int4:g32z,weights.down_weight=int8", "weights.gate_up_weight=int8,rows=int8"
-KINDS = ("int8", INT8, "int4:g32,rows=int8", "int4:g64z", SQUARES, POWERS, FACTOR, MIXED, PART)
+KINDS = ("int8", INT8, "int4:g32,rows=int8", "int4:g64z", SQUARES, POWERS, FACTOR, MIXED, PART, COUNTED, HALVES)
 # Arguments of quantize() for the same codes.
 ARGUMENTS = {
     "int8": {},
@@ -36,6 +37,8 @@ ARGUMENTS = {
     "int4:g32": {"bits": 4, "group": 32},
     "int4:g32z": {"bits": 4, "group": 32, "zeros": True},
     "int4:g64z": {"bits": 4, "group": 64, "zeros": True},
+    "int4:g32z:f16": {"bits": 4, "group": 32, "zeros": True, "scale_type": torch.float16},
+    "int4:g64:bf16": {"bits": 4, "group": 64, "scale_type": torch.bfloat16},
 }
 
 
@@ -190,6 +193,30 @@ class CodesTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "expected 8 bits, or 4 with one of the groups"):
                 sluice_torch.quantize(weight, **bad)
 
+    def test_codes_beside_scales_of_16_bits_are_the_nearest_numbers_to_what_these_are(self):
+        weight = torch.randn(3, 5, 128, generator=torch.Generator().manual_seed(1)) + 0.3
+        weight[0, 0], weight[1, 1], weight[2, 2] = 0, 2.0**-125, weight[2, 2].abs() + 7
+        for dtype in (torch.float16, torch.bfloat16):
+            for zeros in (False, True):
+                made, scale, *zero = sluice_torch.quantize(weight, 4, 32, zeros, dtype)
+                self.assertEqual((made.dtype, scale.dtype, scale.shape), (torch.uint8, dtype, (3, 5, 4)))
+                self.assertEqual([(each.dtype, each.shape) for each in zero], [(torch.int8, (3, 5, 4))] * zeros)
+                least, most = weight.unflatten(-1, (4, 32)).amin(-1).clamp(max=0), weight.unflatten(-1, (4, 32)).amax(-1).clamp(min=0)
+                exact = (most - least) / 15 if zeros else torch.maximum(most, -least) / 7
+                self.assertTrue(((scale.float() - exact).abs() <= exact * 2.0 ** (-11 if dtype == torch.float16 else -8)).logical_or(exact < 1e-7).all())
+                steps = scale.float().repeat_interleave(32, -1)
+                off = (codes.dequantize(made, scale, *zero, dtype=torch.float32) - weight).abs()
+                # what scales are rounded by moves the ends, where codes end, too
+                self.assertTrue((off <= steps * (0.5 + 15 * 2.0 ** (-11 if dtype == torch.float16 else -8))).all())
+                pairs = torch.stack((made & 15, made >> 4), -1).flatten(-2)
+                for row in ((0, 0), (1, 1)):
+                    self.assertEqual(pairs[row].unique().tolist(), [zero[0][row].max().item() if zeros else 8])
+        with self.assertRaisesRegex(ValueError, "a weight with a scale of 1.43e\\+05 has none of torch.float16"):
+            sluice_torch.quantize(torch.full((1, 32), 1e6), 4, 32, False, torch.float16)
+        for bad in ({"bits": 8, "scale_type": torch.float16}, {"bits": 4, "scale_type": torch.float64}):
+            with self.assertRaisesRegex(ValueError, "expected one of torch.float32, torch.float16, torch.bfloat16, with 8 bits the first"):
+                sluice_torch.quantize(weight, **bad)
+
     def test_codes_of_fp8_are_the_nearest_numbers_of_their_square(self):
         weight = torch.randn(3, 130, 200, generator=torch.Generator().manual_seed(1))
         weight[0, :128, :128], weight[1, 128:, 128:] = 0, 2.0**-125
@@ -294,6 +321,8 @@ class CodesTest(unittest.TestCase):
                 ("int4:g32,rows=int8", 0.22),
                 ("int4:g32z,rows=int8", 0.18),
                 ("int4:g32", 0.22),
+                ("int4:g32:f16", 0.22),
+                ("int4:g32z:bf16", 0.18),
                 (SQUARES, 0.06),
                 (POWERS, 0.25),
                 (FACTOR, 0.2),
@@ -304,7 +333,7 @@ class CodesTest(unittest.TestCase):
 
     def test_adapters_are_trained_on_codes(self):
         torch.manual_seed(1)
-        for encode in ("int8", "int4:g64z", SQUARES, POWERS, FACTOR, MIXED):
+        for encode in ("int8", "int4:g64z", SQUARES, POWERS, FACTOR, MIXED, COUNTED):
             layer, other = make(encode, lora=LoRAConfig(4)), make("bf16", lora=LoRAConfig(4))
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():

@@ -370,6 +370,14 @@ class GgufTest(unittest.TestCase):
                 file, layer = File(kind, version=2, alignment=32), make("int4:g32z,rows=int8" if zeros else "int4:g32,rows=int8")
                 sluice_torch.load_experts(file.path, layer, PREFIX, ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"))
                 self.check(layer, file)
+        other, halves = File("Q4_0"), make("int4:g32:f16")
+        for each in (halves, layer):
+            sluice_torch.load_experts(other.path, each, PREFIX)
+        self.assertEqual(halves.down_weight_scales.dtype, torch.float16)
+        self.assertTrue(torch.equal(halves.down_weight_scales.float(), layer.down_weight_scales))
+        other = File("Q4_1")
+        with self.assertRaisesRegex(ValueError, "with scales of F32, but the layer has int4:g32z:f16"):
+            sluice_torch.load_experts(other.path, make("int4:g32z:f16"), PREFIX)
         with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none: expected one of int4:z, int4:g32z"):
             sluice_torch.load_experts(file.path, make("int4:g32,rows=int8"), PREFIX)
         with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has int4:g64z"):

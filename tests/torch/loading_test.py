@@ -86,6 +86,36 @@ class LoadingTest(unittest.TestCase):
                         load(Folder(tensors, files=3), layer)
                         self.check(layer, drawn)
 
+    def test_scales_and_zeros_stay_what_they_are_in_the_file(self):
+        rows = [(gptq, "f16", {}), (awq, "f16", {}), (pack_quantized, "bf16", {"zeros": "words"}), (pack_quantized, "bf16", {"zeros": "codes"})]
+        for writer, scale, options in rows:
+            tensors, drawn = experts(writer, **options)
+            layer, wider = make(f"int4:g32z:{scale}"), make("int4:g32z")
+            for each in (layer, wider):
+                load(Folder(tensors), each)
+                self.check(each, drawn)
+            for name in ("gate_up_weight", "down_weight"):
+                scales, zeros = (getattr(layer, f"{name}_{each}") for each in ("scales", "zeros"))
+                self.assertEqual((scales.dtype, zeros.dtype), ({"f16": torch.float16, "bf16": torch.bfloat16}[scale], torch.int8))
+            self.assertEqual(layer.gate_up_weight_zeros[1].tolist(), drawn[1, "gate_proj"].zeros + drawn[1, "up_proj"].zeros)
+            x, ids, weights = torch.randn(9, HIDDEN).bfloat16(), torch.arange(18).view(9, 2) % EXPERTS, torch.rand(9, TOP_K)
+            with torch.no_grad():
+                self.assertTrue(torch.equal(layer(x, ids, weights), wider(x, ids, weights)))
+            other = {"f16": "bf16", "bf16": "f16"}[scale]
+            with self.assertRaisesRegex(ValueError, f"groups of 32 with scales of {scale.upper()}, but the layer has int4:g32z:{other}"):
+                load(Folder(tensors), make(f"int4:g32z:{other}"))
+            with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none"):
+                load(Folder(tensors), make(f"int4:g32:{scale}"))
+        tensors, drawn = experts(pack_quantized, symmetric=True)
+        for layer in (make("int4:g32:bf16"), make("int4:g32z:bf16")):
+            load(Folder(tensors), layer)
+            self.check(layer, drawn)
+        name = f"{PREFIX}.1.up_proj.weight_zero_point"
+        tensors, _ = experts(pack_quantized, zeros="codes")
+        broken = {**tensors, name: (*tensors[name][:2], [8, *tensors[name][2][1:]])}
+        with self.assertRaisesRegex(ValueError, f"{name} has numbers from -[0-9]+ to 8, expected -8 to 7"):
+            load(Folder(broken), layer)
+
     def test_zero_points_of_pack_quantized_are_taken_as_they_are(self):
         for group, zeros in ((32, "words"), (64, "words"), (32, "codes")):
             with self.subTest(group=group, zeros=zeros):

@@ -52,9 +52,9 @@ class Experts:
 
     @property
     def layer_bytes(self) -> int:
-        """Codes, and scales in float32."""
+        """Codes, and scales as the file has them."""
         numbers = 3 * self.experts * self.hidden * self.intermediate
-        return numbers // 2 + numbers // self.group * 4
+        return numbers // 2 + numbers // self.group * 2
 
 
 def measure(shape: Experts, folder: str | None, threads: int) -> dict:
@@ -113,7 +113,7 @@ def _measure(path: pathlib.Path, shape: Experts, threads: int, is_cold: bool) ->
 
     torch.set_num_threads(threads)
     found = {"read": _seconds(lambda: _read(path), path, is_cold)}
-    options = {"encode": f"int4:g{shape.group},rows=int8", "threads": threads, "initialise": False}
+    options = {"encode": f"int4:g{shape.group}:bf16,rows=int8", "threads": threads, "initialise": False}
     layer = sluice_torch.MoE(shape.hidden, shape.intermediate, shape.experts, 1, **options)
     found["before"] = field("VmRSS")
     forget_peak()

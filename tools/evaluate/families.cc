@@ -144,7 +144,8 @@ class FamilyAtRank {
     return values;
   }
 
-  // The matrix of an expert; codes count times the scale of their block, if they have one, plus its zero.
+  // The matrix of an expert; codes count times the scale of their block, if they have one, plus its zero, or
+  // from its zero.
   std::vector<double> loadWeight(int64_t expert) const {
     const Values& weight = *read(ids_.b);
     const int64_t height = weight.shape.end()[-2], stored = height * weight.shape.back();
@@ -156,12 +157,14 @@ class FamilyAtRank {
     const int64_t width = std::ssize(values) / height, across = scalesFor(width, block.columns);
     const int64_t first = expert * scalesFor(height, block.rows) * across;
     const double* const scales = read(ids_.scaleB)->data.data() + first;
+    const bool isCounted = ids_.zeroB && c_.program.at(ids_.zeroB).type == DType::kI8;
     const double* const zeroes = ids_.zeroB ? read(ids_.zeroB)->data.data() + first : nullptr;
     for (int64_t i = 0; i < std::ssize(values); ++i) {
       const int64_t at = i / width / block.rows * across + i % width / block.columns;
       double& value = values[static_cast<size_t>(i)];
+      if (zeroes && isCounted) value -= zeroes[at];
       value *= scales[at];
-      if (zeroes) value += zeroes[at];
+      if (zeroes && !isCounted) value += zeroes[at];
     }
     // a weight that bf16 rows are multiplied by becomes bf16
     if (!ids_.scaleA) store(DType::kBF16, values);
@@ -173,7 +176,7 @@ class FamilyAtRank {
   // What the codes stand for in elements that have two of 4 bits: they are floats beside scales that are
   // codes, and else whole numbers, which count from 8 without zeros.
   std::vector<double> expanded(const std::vector<double>& elements) const {
-    const bool areFloats = ids_.scaleB && c_.program.at(ids_.scaleB).type != DType::kF32;
+    const bool areFloats = ids_.scaleB && !isNumber(c_.program.at(ids_.scaleB).type);
     const double minus = ids_.zeroB ? 0 : 8;
     const auto numberOf = [&](int code) { return areFloats ? kTwiceE2m1[code] / 2.0 : code - minus; };
     std::vector<double> values;

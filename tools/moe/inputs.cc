@@ -82,7 +82,8 @@ void fillNormal(Tensor& tensor, double scale, Random random, Sharding sharding, 
 
 // Scales or zeros around `scale`, the same at all shards of a group.
 void fillScales(Tensor& tensor, double scale, Random random) {
-  const float span = tensor.type() == DType::kF32 ? 0.5F : 1.5F;  // of powers of two at least two
+  const bool areCodes = tensor.type() == DType::kF8_E8M0 || tensor.type() == DType::kF8_E4M3;
+  const float span = areCodes ? 1.5F : 0.5F;  // at least two powers of two
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     const float factor = 1 - span / 2 + span * static_cast<float>(random.uniform());
     setElement(tensor.type(), tensor.data(), i, static_cast<float>(scale) * factor);
@@ -243,8 +244,8 @@ bool canMake(const TaskProgram& program, BufferId id) {
                        [&](const Entry& entry) { return entry.expertIds == id || entry.placement == id; });
   const bool scales = productWith(program, id, &Operands::scaleB) != nullptr;
   if (isCodes(buffer.type) || buffer.type == DType::kF8_E4M3)
-    return scales || productWith(program, id) != nullptr;
-  if (buffer.type == DType::kF8_E8M0) return scales;
+    return scales || productWith(program, id) || productWith(program, id, &Operands::zeroB);
+  if (buffer.type == DType::kF8_E8M0 || buffer.type == DType::kF16) return scales;
   if (buffer.type != DType::kBF16 && buffer.type != DType::kF32) return false;
   const Extent extent = buffer.shape[0].extent;
   return extent != Extent::kPairs && (extent != Extent::kRows || !hasExpertIds(program));
@@ -333,7 +334,11 @@ void fillInput(const TaskProgram& program, BufferId id, const InputsSpec& spec, 
     const DType codes = program.at(findBuffer(*product, &Operands::b)).type;
     const double ofHalves = buffer.type == DType::kF8_E8M0 ? kSizeOfHalves : 4.6;
     scale *= codes == DType::kU8 ? 1 / ofHalves : codes == DType::kF8_E4M3 ? 1.0 / 100 : 4.0 / 127;
-    return fillScales(tensor, scaled ? scale : -7.5 * scale,
+    constexpr double kMiddle = 7.5;  // of codes of 4 bits
+    return fillScales(tensor,
+                      scaled                      ? scale
+                      : buffer.type == DType::kI8 ? kMiddle
+                                                  : -kMiddle * scale,
                       randomStream(spec, buffer.name, dense ? 0 : owner));
   }
   if (isCodes(buffer.type)) scale = 127.0 / 4;

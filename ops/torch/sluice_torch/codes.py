@@ -16,12 +16,15 @@ GROUPS = (0, 32, 64, 128)
 # Numbers that are quantised at a time.
 _AT_ONCE = 1 << 18
 # What codes of 4 bits without zeros count from.
-_HALF = 8
+HALF = 8
+_SCALE_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @torch.no_grad()
-def quantize(weight: torch.Tensor, bits: int = 8, group: int = 0, zeros: bool = False) -> tuple[torch.Tensor, ...]:
-    """Codes and float32 scale of a weight [..., out, in], and with `zeros` its float32 zero.
+def quantize(
+    weight: torch.Tensor, bits: int = 8, group: int = 0, zeros: bool = False, scale_type: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, ...]:
+    """Codes and scale of a weight [..., out, in], and with `zeros` its zero, both float32.
 
     bits 8  codes int8 [..., out, in], scale [..., out, 1]: the weight is about codes * scale, with
             scale = amax / 127 and codes = round(weight * (127 / amax)), ties to even, for the largest magnitude amax
@@ -29,13 +32,19 @@ def quantize(weight: torch.Tensor, bits: int = 8, group: int = 0, zeros: bool = 
     bits 4  codes uint8 [..., out, in / 2], two codes 0 to 15 per byte, the first in the lower half. Scale and zero are
             [..., out, in / group], by default one per row. Without zeros the weight is about (code - 8) * scale with
             scale = amax / 7; with them about code * scale + zero with scale = (max - min) / 15 and zero = min.
+            With a `scale_type` of float16 or bfloat16 scales have that type, and codes are made for what they are rounded to. Zeros are
+            then int8, the codes that stand for 0: the weight is about (code - zero) * scale, where 0 counts as one of its numbers.
     ValueError: a weight with NaN or infinity; sizes that do not fit; an unknown option.
     """
     if bits not in (8, 4) or group not in GROUPS or (bits == 8 and (group or zeros)):
         raise ValueError(f"bits={bits}, group={group}, zeros={zeros}: expected 8 bits, or 4 with one of the groups {GROUPS}")
+    if scale_type not in _SCALE_TYPES or (bits == 8 and scale_type != torch.float32):
+        raise ValueError(f"scale_type={scale_type} with {bits} bits: expected one of {', '.join(map(str, _SCALE_TYPES))}, with 8 bits the first")
     length = weight.shape[-1]
     if bits == 4 and length % (group or 2):
         raise ValueError(f"a weight with {length} columns, expected a multiple of {group or 2}")
+    if scale_type != torch.float32:
+        return _by_rows(lambda rows: _quantize_counted(rows, group, zeros, scale_type), weight)
     return _by_rows(lambda rows: _quantize(rows, bits, group, zeros), weight)
 
 
@@ -46,19 +55,38 @@ def _by_rows(function, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(torch.cat(parts, -2) for parts in zip(*made))
 
 
-def _quantize(weight: torch.Tensor, bits: int, group: int, zeros: bool) -> tuple[torch.Tensor, ...]:
-    weight, length = weight.float(), weight.shape[-1]
+def _in_groups(weight: torch.Tensor, group: int) -> torch.Tensor:
+    """float32 [..., out, groups, numbers of one]."""
     if not torch.isfinite(weight).all():
         raise ValueError("a weight with NaN or infinity has no codes")
-    blocks = weight.unflatten(-1, (-1, group)) if group else weight.unsqueeze(-2)
-    if not length:
-        blocks = torch.zeros(*weight.shape[:-1], 1, 1)
+    if not weight.shape[-1]:
+        return torch.zeros(*weight.shape[:-1], 1, 1)
+    return weight.float().unflatten(-1, (-1, group)) if group else weight.float().unsqueeze(-2)
+
+
+def _quantize_counted(weight: torch.Tensor, group: int, zeros: bool, scale_type: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Codes of 4 bits for scales as they are rounded, counted from 8 or from zeros."""
+    blocks = _in_groups(weight, group)
+    least, most = blocks.amin(-1, keepdim=True).clamp(max=0), blocks.amax(-1, keepdim=True).clamp(min=0)
+    span = (most - least) / 15 if zeros else torch.maximum(most, -least) / 7
+    scale = span.to(scale_type)
+    if not torch.isfinite(scale).all():
+        raise ValueError(f"a weight with a scale of {span.max().item():.3g} has none of {scale_type}")
+    scale = torch.where((span < _LEAST) | (scale == 0), 1.0, scale.float())  # no scale is subnormal as float32
+    zero = torch.round(-least / scale).clamp(0, 15) if zeros else torch.full_like(scale, HALF)
+    made = (torch.round(blocks / scale) + zero).clamp(0, 15).flatten(-2)[..., : weight.shape[-1]]
+    beside = (scale.to(scale_type).squeeze(-1), zero.to(torch.int8).squeeze(-1))
+    return in_pairs(made.to(torch.uint8)), *beside[: 2 if zeros else 1]
+
+
+def _quantize(weight: torch.Tensor, bits: int, group: int, zeros: bool) -> tuple[torch.Tensor, ...]:
+    blocks, length = _in_groups(weight, group), weight.shape[-1]
     if zeros:
         least = blocks.amin(-1, keepdim=True)
         most, span, first = 15, blocks.amax(-1, keepdim=True) - least, 0
         blocks = blocks - least
     else:
-        most, first = (127, 0) if bits == 8 else (7, _HALF)
+        most, first = (127, 0) if bits == 8 else (7, HALF)
         span = blocks.abs().amax(-1, keepdim=True)
     tiny = span < _LEAST  # no scale is subnormal
     made = torch.round(blocks * torch.where(tiny, 0.0, most / span)) + first
@@ -74,8 +102,11 @@ def dequantize(
     codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None = None, dtype: torch.dtype = torch.bfloat16
 ) -> torch.Tensor:
     """The numbers of codes as quantize() makes them, rounded once at the end."""
+    scale = scale.float()
+    if zero is not None and zero.dtype == torch.int8:
+        zero = -zero.float() * scale
     if codes.dtype == torch.uint8:
-        codes = _of_pairs(codes).float() - (_HALF if zero is None else 0)
+        codes = from_pairs(codes).float() - (HALF if zero is None else 0)
     if codes.shape[-1]:
         scale, zero = (
             each if each is None else each.repeat_interleave(codes.shape[-1] // each.shape[-1], -1) for each in (scale, zero)
@@ -89,7 +120,7 @@ def in_pairs(codes: torch.Tensor) -> torch.Tensor:
     return codes[..., ::2] | codes[..., 1::2] << 4
 
 
-def _of_pairs(pairs: torch.Tensor) -> torch.Tensor:
+def from_pairs(pairs: torch.Tensor) -> torch.Tensor:
     return torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2)
 
 
@@ -184,7 +215,7 @@ def dequantize_mxfp4(codes: torch.Tensor, powers: torch.Tensor, dtype: torch.dty
 def _by_scales(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """The numbers of pairs of E2M1 times those of the scales of their blocks, in float64."""
     known = torch.tensor((*_E2M1, *(0.0 - each for each in _E2M1)), dtype=torch.float64)
-    numbers = known[_of_pairs(codes).long()]
+    numbers = known[from_pairs(codes).long()]
     return (numbers.unflatten(-1, (scales.shape[-1], -1)) * scales.unsqueeze(-1)).flatten(-2)
 
 
@@ -243,7 +274,7 @@ def tensors_of(stored: Stored, name: str, weight: torch.Tensor) -> dict[str, tor
     elif stored.scale in _OF_FLOATS:
         made = _OF_FLOATS[stored.scale][0](weight)
     else:
-        made = quantize(weight, stored.bits, stored.group, stored.has_zeros)
+        made = quantize(weight, stored.bits, stored.group, stored.has_zeros, stored.dtype_beside("scale"))
     return dict(zip((name, *stored.beside(name)), made))
 
 

@@ -11,7 +11,7 @@ import torch
 from . import codes
 from .checkpoint import Checkpoint
 from .encodings import BLOCK
-from .stored import SQUARE
+from .stored import DTYPES, SQUARE
 
 # Codes of 4 bits of a word of 32, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
 # as layers have them; AWQ has them in another order.
@@ -23,8 +23,8 @@ _WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16
 
 @dataclasses.dataclass
 class Matrix:
-    """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - 8) * scale if it is
-    symmetric; or pairs of E2M1 with powers of two as scales, or with E4M3 and a factor; or codes of E4M3 with a scale for
+    """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - zero) * scale if zeros are
+    codes, or (code - 8) * scale if there are none; or pairs of E2M1 with powers of two as scales, or with E4M3 and a factor; or codes of E4M3 with a scale for
     each square; or codes of 8 bits with a scale for each row."""
 
     name: str
@@ -32,7 +32,7 @@ class Matrix:
     pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
     scale: torch.Tensor | None = None  # [out, groups], a floating type, or uint8: exponents of powers of two plus 127, or with
     # a factor E4M3; of squares float32 [out / 128, in / 128], rounded up
-    zero: torch.Tensor | None = None  # float32 [out, groups]; None: symmetric
+    zero: torch.Tensor | None = None  # [out, groups], float32, or int8: the codes that stand for 0; None: all 8
     squares: torch.Tensor | None = None  # uint8 [out, in], as sluice_torch.quantize_fp8() makes them
     factor: torch.Tensor | None = None  # float32 [1]
     eights: torch.Tensor | None = None  # int8 [out, in], as sluice_torch.quantize() makes them, with scale float32 [out, 1]
@@ -52,7 +52,7 @@ class Matrix:
     def scale_type(self) -> str:
         """As Stored.scale."""
         if self.scale.dtype != torch.uint8:
-            return "F32"
+            return next((name for name in _FLOATS if DTYPES[name] == self.scale.dtype), "F32")
         return "F8_E8M0" if self.factor is None else "F8_E4M3"
 
     def decoded(self) -> torch.Tensor:
@@ -67,7 +67,7 @@ class Matrix:
             return codes.dequantize_nvfp4(self.pairs, self.scale, self.factor, torch.float32)
         if self.scale_type == "F8_E8M0":
             return codes.dequantize_mxfp4(self.pairs, self.scale, torch.float32)
-        return codes.dequantize(self.pairs, self.scale.float(), self.zero, torch.float32)
+        return codes.dequantize(self.pairs, self.scale, self.zero, torch.float32)
 
 
 def read(checkpoint: Checkpoint, base: str) -> Matrix:
@@ -209,9 +209,7 @@ def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
         _check_order(checkpoint, f"{base}.g_idx", length, groups)
         if _quantization(checkpoint).get("checkpoint_format", "gptq") != "gptq_v2":
             zeros = zeros + 1 & 15  # the first version of the format stores zeros less 1
-    scale, zeros = scale.float().t(), zeros.float().t()
-    is_symmetric = bool((zeros == 8).all())
-    return Matrix(f"{base}.qweight", pairs=pairs, scale=scale, zero=None if is_symmetric else -zeros * scale)
+    return Matrix(f"{base}.qweight", pairs=pairs, scale=scale.t(), zero=_unless_symmetric(zeros.t()))
 
 
 def _check_order(checkpoint: Checkpoint, name: str, length: int, groups: int):
@@ -240,25 +238,32 @@ def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
     zeros = _zero_points(checkpoint, base, bits, rows, groups)
     made = words.view(torch.uint8)[:, : columns * bits // 8]
     if bits == 4:
-        is_symmetric = bool((zeros == 8).all())
-        return Matrix(name, pairs=made, scale=scale, zero=None if is_symmetric else -zeros * scale.float())
+        return Matrix(name, pairs=made, scale=scale, zero=_unless_symmetric(zeros))
     if groups == 1 and bool((zeros == 128).all()):
         return Matrix(name, scale=scale.float(), eights=(made ^ 128).view(torch.int8))
     made = made.unflatten(1, (groups, -1)) - zeros.unsqueeze(-1)
     return Matrix(name, (made * scale.float().unsqueeze(-1)).flatten(1))
 
 
+def _unless_symmetric(zeros: torch.Tensor) -> torch.Tensor | None:
+    """The codes of 4 bits that stand for 0 as Matrix.zero."""
+    return None if bool((zeros == 8).all()) else zeros.to(torch.int8)
+
+
 def _zero_points(checkpoint: Checkpoint, base: str, bits: int, rows: int, groups: int) -> torch.Tensor:
-    """float32 [out, groups]: the codes that stand for 0. Files have them in words along the rows, [out / 8, groups] or [out / 4, groups];
+    """int16 [out, groups]: the codes that stand for 0. Files have them in words along the rows, [out / 8, groups] or [out / 4, groups];
     old files have them as I8 [out, groups], less 8 or 128."""
     name, half = f"{base}.weight_zero_point", 1 << bits - 1
     if name not in checkpoint:
-        return torch.full((rows, groups), float(half))
+        return torch.full((rows, groups), half, dtype=torch.int16)
     _check_type(checkpoint, name, (*_WORDS, "I8"))
     if checkpoint.type_of(name) == "I8":
-        return _part(checkpoint, name, (rows, groups)).float() + half
+        found = _part(checkpoint, name, (rows, groups)).short() + half
+        if found.numel() and not 0 <= found.min() <= found.max() < 2 * half:
+            raise ValueError(f"{name} has numbers from {found.min() - half} to {found.max() - half}, expected {-half} to {half - 1}")
+        return found
     words = _part(checkpoint, name, (-(-rows * bits // 32), groups))
-    return _split(words, bits).transpose(1, 2).flatten(0, 1)[:rows].float()
+    return _split(words, bits).transpose(1, 2).flatten(0, 1)[:rows].short()
 
 
 def _split(words: torch.Tensor, bits: int = 4) -> torch.Tensor:

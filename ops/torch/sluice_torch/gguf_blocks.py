@@ -61,7 +61,7 @@ def _q4_0(name: str, blocks: torch.Tensor) -> Matrix:
 
 def _q4_1(name: str, blocks: torch.Tensor) -> Matrix:
     scale, least = _halves(blocks[..., :4]).unbind(-1)
-    return Matrix(name, pairs=_pairs(_split(blocks[..., 4:])), scale=scale, zero=least.float())
+    return Matrix(name, pairs=_pairs(_split(blocks[..., 4:])), scale=scale.float(), zero=least.float())
 
 
 def _q5_0(name: str, blocks: torch.Tensor) -> Matrix:

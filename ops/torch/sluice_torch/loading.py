@@ -195,10 +195,12 @@ def _is_other(stored: Stored, matrix: formats.Matrix) -> str:
     if matrix.squares is not None or matrix.eights is not None:
         return ""
     group = 0 if matrix.scale.shape[1] == 1 and not stored.group else matrix.group
-    if stored.bits != 4 or group != stored.group or matrix.scale_type != stored.scale:
-        kind = "4-bit codes" if matrix.scale_type == "F32" else "4-bit floats"
+    are_numbers = matrix.scale.is_floating_point()
+    if stored.bits != 4 or group != stored.group or matrix.scale_type != stored.scale and not (are_numbers and stored.scale == "F32"):
+        kind = "4-bit codes" if are_numbers else "4-bit floats"
+        scales = f" with scales of {matrix.scale_type}" if stored.scale in ("F16", "BF16") else ""
         return (
-            f"{matrix.name} has {kind} in groups of {matrix.group}, but the layer has {stored.name}: "
+            f"{matrix.name} has {kind} in groups of {matrix.group}{scales}, but the layer has {stored.name}: "
             "they would be quantised twice, which only sluice_torch.convert does, on request"
         )
     if not stored.has_zeros and matrix.zero is not None:
@@ -216,4 +218,6 @@ def _as_they_are(stored: Stored, matrix: formats.Matrix) -> tuple[torch.Tensor, 
         return matrix.eights, matrix.scale
     if not stored.has_zeros:
         return matrix.pairs, matrix.scale, *([] if matrix.factor is None else [matrix.factor])
-    return matrix.pairs, matrix.scale, -8 * matrix.scale.float() if matrix.zero is None else matrix.zero
+    zero = torch.full_like(matrix.scale, codes.HALF, dtype=torch.int8) if matrix.zero is None else matrix.zero
+    is_number = stored.scale == "F32" and zero.dtype == torch.int8
+    return matrix.pairs, matrix.scale, -zero.float() * matrix.scale.float() if is_number else zero

@@ -125,7 +125,7 @@ class _Plan:
         for name, parameter in own.items():
             self._use(prefix + name)
             whole, sizes = self.checkpoint[prefix + name], sharding.sizes_of_all(name, layer)
-            are_numbers = whole.is_floating_point() and parameter.is_floating_point()
+            are_numbers = name in WEIGHTS and whole.is_floating_point() and parameter.is_floating_point()
             if tuple(whole.shape) != sizes or not (are_numbers or whole.dtype == parameter.dtype):
                 found = f"{whole.dtype} {list(whole.shape)}"
                 raise ValueError(f"{prefix}{name} is {found}, expected {parameter.dtype} {list(sizes)} of {shape.encodings}")

@@ -153,8 +153,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
         of_codes = torch.int8 if stored.element == "I8" else torch.uint8
         made = {name: empty_weight(*rows, length // stored.per_element, dtype=of_codes)}
         for each in stored.beside(name):
-            of_scales = torch.float32 if stored.type_beside(each) == "F32" else torch.uint8
-            made[each] = torch.empty(rows[0], *stored.sizes_beside(each, rows[1], length), dtype=of_scales)
+            made[each] = torch.empty(rows[0], *stored.sizes_beside(each, rows[1], length), dtype=stored.dtype_beside(each))
         for each, tensor in made.items():
             self.register_parameter(each, torch.nn.Parameter(tensor, requires_grad=False))
 

@@ -2,8 +2,12 @@
 
 import typing
 
+import torch
+
 # The numbers on a side of a square that shares a scale.
 SQUARE = 128
+# The types of scales that are numbers, and of zeros, in tensors; codes have uint8.
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
 
 
 class Stored(typing.NamedTuple):
@@ -15,7 +19,7 @@ class Stored(typing.NamedTuple):
     across: int  # columns of the product that share a scale
     along: int  # numbers along its sums that share one; 0: all
     has_zeros: bool  # beside the scales
-    scale: str  # the elements of scales: F32, or F8_E8M0 or F8_E4M3, which tensors have in uint8
+    scale: str  # the elements of scales: F32, F16 or BF16, or F8_E8M0 or F8_E4M3, which tensors have in uint8
     has_factor: bool  # whether the scales of a matrix have a factor
 
     @property
@@ -51,8 +55,14 @@ class Stored(typing.NamedTuple):
         return tuple(self.operands(weight).values())
 
     def type_beside(self, name: str) -> str:
-        """The elements of one of these."""
-        return "F32" if name.endswith("_factor") else self.scale
+        """The elements of one of these: zeros beside scales of 16 bits are the codes that stand for 0."""
+        if name.endswith("_factor"):
+            return "F32"
+        return "I8" if self.scale != "F32" and "_zero" in name else self.scale
+
+    def dtype_beside(self, name: str) -> torch.dtype:
+        """The type of its tensor."""
+        return DTYPES.get(self.type_beside(name), torch.uint8)
 
     def sizes_beside(self, name: str, rows: int, length: int) -> tuple[int, ...]:
         """The sizes of one of these, for a matrix of `rows` by sums of this length."""

@@ -137,7 +137,7 @@ moe.graph @g ranks = 1 experts = 2 top_k = 2 max_tokens = 64 symbols {} {
     %qs = moe.input "qs" : !moe.tensor<T x f32>
     %w = moe.input "w" : !moe.tensor<32 x 24 x ui8>
     %s = moe.input "s" : !moe.tensor<1 x 48 x !moe.f8E8M0>
-    // expected-error@+1 {{node 'n': weight scale is [1 x 48 x !moe.f8E8M0], expected f32, because its rows have codes}}
+    // expected-error@+1 {{node 'n': weight scale is [1 x 48 x !moe.f8E8M0], expected f32, f16 or bf16, because its rows have codes}}
     %n = moe.gmm "n"(%q, %w) row_scale(%qs) weight_scale(%s) : (!moe.tensor<T x 32 x i8>, !moe.tensor<32 x 24 x ui8>, !moe.tensor<T x f32>, !moe.tensor<1 x 48 x !moe.f8E8M0>) -> !moe.tensor<T x 48 x bf16>
   }
 }

@@ -18,8 +18,8 @@
 
 // -----
 
-// expected-error@+1 {{element type 'f16' is not supported, expected one of 'bf16', 'f32', 'i32'}}
-!t = !moe.tensor<T x 8 x f16>
+// expected-error@+1 {{element type 'f64' is not supported, expected one of 'bf16', 'f16', 'f32', 'i32'}}
+!t = !moe.tensor<T x 8 x f64>
 
 // -----
 

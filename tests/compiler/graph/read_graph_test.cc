@@ -144,8 +144,9 @@ TEST_CASE("a number of experts that ranks do not divide is an error that names t
 }
 
 TEST_CASE("types and shapes of tensors are checked") {
-  expectError("\"I32\"", "\"I64\"", "\"I64\"",
-              "tensor 'ids' has type 'I64', expected BF16, F32, I32, I8, U8, F8_E4M3, F8_E8M0 or routing");
+  expectError(
+      "\"I32\"", "\"I64\"", "\"I64\"",
+      "tensor 'ids' has type 'I64', expected BF16, F16, F32, I32, I8, U8, F8_E4M3, F8_E8M0 or routing");
   expectError("[\"T\", 2]", "[2, \"T\"]", "\"T\"]",
               "dimension 1 of tensor 'ids' is T, which only the first dimension may be");
   expectError("[\"T\", 2]", "[]", "[]", "tensor 'ids' has 0 dimensions, expected 1 to 3");

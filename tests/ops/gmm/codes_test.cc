@@ -301,12 +301,12 @@ void checkE2m1(Random& random, const ProductShape& s, DType type, bool transpose
                      .transposeB = transposed,
                      .scratch = nullptr};
   checkLikeDecoded(args, decoded, {b.data(), 2 * b.ld(), DType::kU8},
-                   {.ld = across,
+                   {.data = scales.data(),
+                    .ld = across,
                     .rows = blockRows,
                     .columns = blockColumns,
                     .firstRow = 2,
                     .firstColumn = column,
-                    .codes = scales.data(),
                     .type = type});
 }
 

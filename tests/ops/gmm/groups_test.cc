@@ -20,12 +20,12 @@ std::vector<float> randomNumbers(Random& random, int64_t count, float least, flo
   return numbers;
 }
 
-// A weight [high, wide] as it lies, with blocks of scales from (2, 4) of another matrix on: less than any
-// group.
+// A weight [high, wide] as it lies, with blocks of scales of that type from (2, 4) of another matrix on: less
+// than any group. Beside scales of 16 bits zeros are codes.
 class Weight {
  public:
   Weight(Random& random, int32_t high, int32_t wide, int32_t blockRows, int32_t blockColumns, bool hasZeros,
-         bool hasScales = true, uint8_t setBits = 0)
+         bool hasScales = true, DType type = DType::kF32, uint8_t setBits = 0)
       : codes_(high, (wide + 1) / 2, (wide + 1) / 2 + 1, 99, false) {
     for (int64_t i = 0; i < high; ++i)
       for (int64_t j = 0; j < (wide + 1) / 2; ++j) codes_.at(i, j) = static_cast<uint8_t>(random() | setBits);
@@ -34,7 +34,9 @@ class Weight {
     scale_ = randomNumbers(random, blocks, 0.001F, 0.01F);
     zero_ = randomNumbers(random, blocks, -0.05F, 0.01F);
     scales_ = {
-        scale_.data(), across, blockRows, blockColumns, kRow, kColumn, hasZeros ? zero_.data() : nullptr};
+        scale_.data(), across, blockRows, blockColumns, kRow, kColumn, hasZeros ? zero_.data() : nullptr,
+        type};
+    if (type != DType::kF32) storeInHalves(random);
     if (!hasScales) scales_.data = nullptr;
   }
 
@@ -47,26 +49,43 @@ class Weight {
 
  private:
   static constexpr int32_t kRow = 2, kColumn = 4;
+  // Scales and zeros become what their types can have, a few of them at an end.
+  void storeInHalves(Random& random) {
+    constexpr float kEnds[] = {0, 0x1p-24F, 0x1.8p-20F, -0x1p-14F, 0x1.fp12F};
+    for (size_t i = 0; i < scale_.size(); ++i) {
+      if (random() % 20 == 0) scale_[i] = kEnds[random() % std::size(kEnds)];
+      const auto at = static_cast<int64_t>(i);
+      halves_.push_back(0), counted_.push_back(static_cast<int8_t>(random() % 18 - 1));
+      setElement(scales_.type, halves_.data(), at, scale_[i]);
+      scale_[i] = static_cast<float>(elementAt(scales_.type, halves_.data(), at));
+      zero_[i] = -static_cast<float>(counted_[i]) * scale_[i];
+    }
+    scales_.data = halves_.data();
+    if (scales_.zero != nullptr) scales_.zero = counted_.data();
+  }
   size_t blockAt(int64_t i, int64_t j) const {
     return static_cast<size_t>((i + kRow) / scales_.rows * scales_.ld + (j + kColumn) / scales_.columns);
   }
 
   Matrix<uint8_t> codes_;
   std::vector<float> scale_, zero_;
+  std::vector<uint16_t> halves_;
+  std::vector<int8_t> counted_;
   BlockScales scales_;
 };
 
 void runScaled(const Implementation& by, GmmArgs args, bool packed) {
   const ProductTypes types{args.a.type, args.b.type, args.c.type};
   const PackedScales scales{args.transposeB ? args.scaleB.columns : args.scaleB.rows,
-                            args.scaleB.zero != nullptr};
+                            args.scaleB.zero != nullptr, args.scaleB.type};
   Scratch scratch(by.kernels.gmmScratchBytes(args.n, args.k, types));
   Scratch weight(packed ? by.kernels.packedWeightBytes(args.n, args.k, types, scales) : 0);
   if (packed) {
     by.kernels.packWeight({args.b, args.n, args.k, args.transposeB, weight.data(), args.a.type, args.scaleB});
     args.packedB = weight.data();
     args.b.data = nullptr;
-    args.scaleB = {nullptr, 0, args.scaleB.rows, args.scaleB.columns, 0, 0, args.scaleB.zero};
+    args.scaleB = {nullptr, 0, args.scaleB.rows, args.scaleB.columns,
+                   0,       0, args.scaleB.zero, args.scaleB.type};
   }
   args.scratch = scratch.data();
   by.kernels.gmm(args);
@@ -138,8 +157,8 @@ void checkGroups(Random& random, const GroupsShape& of, const Matrix<int8_t>& a,
     for (const bool packed : {false, true}) {
       INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << " group " << group
                    << (transposed ? " transposed" : "") << (weight.hasZeros() ? " zeros" : "")
-                   << (weight.scales().data != nullptr ? "" : " without scales")
-                   << (packed ? " packed" : ""));
+                   << (weight.scales().data != nullptr ? "" : " without scales") << " scales of "
+                   << dtypeName(weight.scales().type) << (packed ? " packed" : ""));
       Bf16Matrix c(s.rows, s.n, s.n + 3, kBf16Canary, true);
       args.c = {c.data(), c.ld()};
       runScaled(by, args, packed);
@@ -152,11 +171,15 @@ TEST_CASE("products of codes in groups have the same bits, whatever multiplies t
   Random random(1);
   for (const GroupsShape& of : kGroups)
     for (const bool transposed : {false, true})
-      for (const auto& [hasZeros, hasScales] : {std::pair{false, true}, {true, true}, {false, false}}) {
+      for (const auto& [hasZeros, hasScales, type] : {std::tuple{false, true, DType::kF32},
+                                                      {true, true, DType::kF32},
+                                                      {false, false, DType::kF32},
+                                                      {true, true, DType::kF16},
+                                                      {false, true, DType::kBF16}}) {
         const auto& [s, group] = of;
         const Matrix<int8_t> a = randomRows(random, s.rows, s.k);
         const Weight weight(random, transposed ? s.n : s.k, transposed ? s.k : s.n, transposed ? 1 : group,
-                            transposed ? group : 1, hasZeros, hasScales);
+                            transposed ? group : 1, hasZeros, hasScales, type);
         checkGroups(random, of, a, weight, transposed);
       }
 }
@@ -169,16 +192,16 @@ TEST_CASE("the largest sums of groups are exact") {
       Matrix<int8_t> a(s.rows, s.k, s.k + 3, 99, false);
       for (int64_t r = 0; r < s.rows; ++r)
         for (int64_t c = 0; c < s.k; ++c) a.at(r, c) = code;
-      const Weight weight(random, s.n, s.k, 1, group, true, true, 0xFF);  // all codes are 15
+      const Weight weight(random, s.n, s.k, 1, group, true, true, DType::kF32, 0xFF);  // all codes are 15
       checkGroups(random, of, a, weight, true);
     }
 }
 
 void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_t blockRows,
-                  int32_t blockColumns, bool hasZeros) {
+                  int32_t blockColumns, bool hasZeros, DType type) {
   const int32_t high = transposed ? s.n : s.k, wide = transposed ? s.k : s.n;
   const Bf16Matrix a = randomInput(random, s.rows, s.k, s.k + 5);
-  const Weight weight(random, high, wide, blockRows, blockColumns, hasZeros);
+  const Weight weight(random, high, wide, blockRows, blockColumns, hasZeros, true, type);
   Bf16Matrix decoded(high, wide, wide, kBf16NaN, false);
   for (int32_t i = 0; i < high; ++i)
     for (int32_t j = 0; j < wide; ++j) {
@@ -197,7 +220,8 @@ void checkDecoded(Random& random, const ProductShape& s, bool transposed, int32_
                .alpha = 0.75F};
   for (const Implementation& by : implementations()) {
     INFO(by.name << " rows " << s.rows << " n " << s.n << " k " << s.k << (transposed ? " transposed" : "")
-                 << " blocks of " << blockRows << " x " << blockColumns << (hasZeros ? " zeros" : ""));
+                 << " blocks of " << blockRows << " x " << blockColumns << (hasZeros ? " zeros" : "")
+                 << " scales of " << dtypeName(type));
     Bf16Matrix want(s.rows, s.n, s.n + 3, kBf16Canary, true), c = want;
     args.b = {decoded.data(), decoded.ld()};
     args.scaleB = {};
@@ -222,7 +246,8 @@ TEST_CASE("products of bf16 with codes of 4 bits have the bits of those with the
       for (const auto& [rows, columns] :
            {std::pair{1, 5000}, {5000, 1}, {32, 1}, {1, 32}, {128, 128}, {3, 5}})
         for (const bool hasZeros : {false, true})
-          checkDecoded(random, s, transposed, rows, columns, hasZeros);
+          for (const DType type : {DType::kF32, DType::kF16, DType::kBF16})
+            checkDecoded(random, s, transposed, rows, columns, hasZeros, type);
 }
 
 }  // namespace

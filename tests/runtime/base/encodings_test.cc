@@ -94,7 +94,9 @@ TEST_CASE("encodings that do not go together are refused with what was found and
             "weights.NAME"},
            {"int8,weights.w=mxfp8",
             "weights.w=mxfp8, expected one of bf16, int8, int4, int4:z, int4:g32, int4:g32z, int4:g64, "
-            "int4:g64z, int4:g128, int4:g128z, fp8e4m3:128x128, mxfp4, nvfp4"},
+            "int4:g64z, int4:g128, int4:g128z, int4:g32:f16, int4:g32z:f16, int4:g64:f16, int4:g64z:f16, "
+            "int4:g128:f16, int4:g128z:f16, int4:g32:bf16, int4:g32z:bf16, int4:g64:bf16, int4:g64z:bf16, "
+            "int4:g128:bf16, int4:g128z:bf16, fp8e4m3:128x128, mxfp4, nvfp4"},
            {"int8,rows=int8,weights.w=mxfp4", "rows=int8, expected bf16 with weights.w=mxfp4"},
            {"int8,grads=int8,weights.w=int4:g32",
             "grads=int8, expected bf16 with weights.w=int4:g32: gradients are multiplied by one scale "

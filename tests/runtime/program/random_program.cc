@@ -327,6 +327,16 @@ TaskProgram factorProgram() {
   return program;
 }
 
+TaskProgram sixteenBitsProgram() {
+  TaskProgram program = codesProgram();
+  program.name = "sixteen_bits";
+  const auto scale = static_cast<uint32_t>(program.buffers.size() - 1);
+  program.buffers[scale].type = DType::kF16;
+  program.buffers.push_back({"x_zero", DType::kI8, {{Extent::kRows, 0}}, Role::kTemp, {0}});
+  program.families[1].reads = {{1}, {0}, {}, {}, {scale}, {scale + 1}};
+  return program;
+}
+
 TaskProgram roundedProgram() {
   TaskProgram program = codesProgram();
   program.name = "rounded";

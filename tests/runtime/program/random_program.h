@@ -37,6 +37,9 @@ TaskProgram powersProgram();
 // What format 1.14 added: scales that are 8-bit floats, and their factor.
 TaskProgram factorProgram();
 
+// What format 1.15 added: scales of 16 bits, whose zeros are codes.
+TaskProgram sixteenBitsProgram();
+
 // Fields filled at random with anything that the file can hold: odd names (empty, equal, keywords, quotes,
 // control bytes), ids of nothing, extreme numbers. The seed says which; the same on every machine.
 TaskProgram randomProgram(uint32_t seed);

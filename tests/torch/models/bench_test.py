@@ -88,7 +88,7 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)
         weights = 3 * 16 * 2048 * 1024
-        self.assertEqual(found["layer_bytes"], weights // 2 + weights // 32 * 4)
+        self.assertEqual(found["layer_bytes"], weights // 2 + weights // 32 * 2)
         self.assertTrue(0 < found["file_bytes"] - (weights // 2 + weights // 32 * 2) < 20_000, found)
         for source in ("disk", "page_cache"):
             each = found[source]

@@ -19,7 +19,7 @@ from sluice_torch import codes, convert, safetensors, state
 HIDDEN = INTERMEDIATE = 128
 EXPERTS = 8
 KINDS = {name: layouts.LAYOUTS[name] for name in ("qwen3", "mixtral", "deepseek", "stacked", "transposed")}
-ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g64z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
+ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g64z", "int4:g32z:f16", "int4:g32:bf16", "fp8e4m3:128x128", "mxfp4", "nvfp4")
 
 
 def model_of(kind="qwen3", seed=0):
@@ -288,7 +288,7 @@ class ConvertTest(unittest.TestCase):
     def test_other_layers_refuse_converted_files(self):
         folder = Folder(model_of().state_dict())
         convert.convert(folder.path, folder.target(), "int4:g32")
-        for encode in ("int4:g32z", "int8", "mxfp4", "int4:g64"):
+        for encode in ("int4:g32z", "int8", "mxfp4", "int4:g64", "int4:g32:f16"):
             with self.subTest(encode), self.assertRaisesRegex(ValueError, f"of encode='{encode}'"):
                 sluice_torch.load_model(replaced(encode=encode), folder.target())
 
