@@ -139,13 +139,13 @@ def experts_of(model) -> dict[str, sluice_torch.MoE]:
     return {name: each for name, each in model.named_modules() if isinstance(each, sluice_torch.MoE)}
 
 
-def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=None):
+def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=None, weights=None):
     """A model from a folder, without gradients except those of adapters. Experts are encoded as `encode` says, by default as the
-    folder has them; eager ones have the numbers that these codes stand for. ValueError: files that are damaged or have another shape."""
+    folder has them; eager ones have the numbers that these codes stand for. `weights`: another file with them. ValueError: files that are damaged or have another shape."""
     config = read_config(folder)
     model = new_model(config).requires_grad_(False).to("meta")
     sluice_torch.replace_moe(model, encode=encode or encoding_of(folder), lora=lora, pack_frozen=True)
-    sluice_torch.load_model(model, folder, progress=sys.stderr.isatty())
+    sluice_torch.load_model(model, weights or folder, progress=sys.stderr.isatty())
     for layer in experts_of(model).values():
         if lora is None and layer.gate_up_weight.dtype == torch.float32:
             layer.to(torch.bfloat16)

@@ -9,7 +9,7 @@ import sluice_torch
 import torch
 from common import say
 from decoder import loss_of
-from sluice_torch import state
+from sluice_torch import convert, state
 from torch import nn
 from tqdm import tqdm
 
@@ -63,8 +63,11 @@ def main():
     sluice_torch.save_adapters(out / "adapter", common.experts_of(model), base_model=str(args.model), task_type="CAUSAL_LM")
     merged = {name: each.bfloat16() for name, each in state.to_original(model, merge=True).items()}
     common.write_model(out, merged, config)
-    bits = common.bits_per_byte(common.predict(common.load_model(out), windows), windows)
-    say(f"merged in bfloat16: {bits:.3f} held-out bits per byte; look at {out}/adapter (for PEFT), go on with generate.py {out}")
+    convert.convert(out, out / "model.gguf", "int4:g32:f16")
+    models = common.load_model(out), common.load_model(out, encode="int4:g32:f16", weights=out / "model.gguf")
+    bits = [common.bits_per_byte(common.predict(each, windows), windows) for each in models]
+    say(f"merged in bfloat16: {bits[0]:.3f} held-out bits per byte; with 4-bit experts again, in {out}/model.gguf (Q4_0): {bits[1]:.3f}")
+    say(f"look at {out}/adapter (for PEFT), go on with generate.py {out}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 from common import say
 from sluice_torch import convert
 
-ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g32z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
+ENCODINGS = ("bf16", "int8", "int4:g32", "int4:g32:f16", "int4:g32z", "fp8e4m3:128x128", "mxfp4", "nvfp4")
 COLUMNS = ("experts, MB", "held-out bits per byte", "KL against bf16, bits", "bytes per second", "bytes per second, decoding")
 
 

@@ -1,10 +1,11 @@
 """Converts the experts of a checkpoint to an encoding, once, so that layers use the files' own memory.
 
     python3 -m sluice_torch.convert SOURCE TARGET --encode int4:g32
+    python3 -m sluice_torch.convert SOURCE TARGET.gguf --encode int4:g32:f16
 
 TARGET gets a file for each layer of experts, with the parameters that a sluice_torch.MoE of that encoding has; all other tensors as
-they are; other files of SOURCE, such as config.json and a tokenizer's; and the index. load_model() reads it. sluice.json says what
-was converted, and how.
+they are; other files of SOURCE, such as config.json and those of a tokenizer; and the index. load_model() reads it. sluice.json says what
+was converted, and how. TARGET.gguf is one file with the whole model (gguf_export.py).
 """
 
 import argparse
@@ -19,7 +20,7 @@ import typing
 
 import torch
 
-from . import codes, formats, loading, safetensors, sources
+from . import codes, formats, gguf_export, loading, safetensors, sources
 from .checkpoint import INDEX, NUMBERS, Checkpoint
 from .encodings import Encodings, encodings_of
 from .gguf_models import GgufModel
@@ -59,12 +60,14 @@ class _Experts(typing.NamedTuple):
 def convert(source, target, encode: str, *, requantise: bool = False, progress: bool = False) -> Converted:
     """Converts what load_model() reads: safetensors files, or a GGUF file, whose tensors get the names of transformers.
 
-    encode      an encoding of weights, as MoE takes it; "bf16": numbers
+    target      a folder; or NAME.gguf for a GGUF file with the whole model
+    encode      an encoding of weights, as MoE takes it; "bf16": numbers. For a GGUF file one of gguf_export.TYPES
     requantise  True: codes may become other codes, which are rounded a second time
     progress    True: shows a bar (package tqdm)
 
     A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the files
-    that are missing, as long as the source's files have the sizes and times that sluice.json has. At any time one layer is held.
+    that are missing, as long as those of the source have the sizes and times that sluice.json has; a GGUF file begins anew. At any time one
+    layer is held.
     ValueError: files that load_experts() refuses; no experts; a target with something else. OSError: a file cannot be written.
     """
     encodings = encodings_of(encode)
@@ -75,6 +78,10 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     for experts in found:
         _layer_of(experts, encodings)  # sizes that do not fit are an error before anything is written
     states = {path.name: path.stat() for path in checkpoint.paths()}
+    before = sum(state.st_size for state in states.values())
+    if target.suffix == ".gguf":
+        errors = _write_gguf(checkpoint, target, found, encodings, requantise, progress)
+        return Converted(len(found), before, target.stat().st_size, max(errors, default=None))
     sizes_and_times = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
     _begin(target, {"source": sizes_and_times, "encode": encodings.text or "bf16"})
     try:
@@ -89,8 +96,26 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     with safetensors.replacing(target / INDEX) as file:
         by_name = {name: file_name for file_name, names in files.items() for name in names}
         file.write(json.dumps({"metadata": {}, "weight_map": by_name}, indent=1).encode())
-    before, after = sum(state.st_size for state in states.values()), sum(os.path.getsize(target / name) for name in files)
-    return Converted(len(found), before, after, max(errors, default=None))
+    return Converted(len(found), before, sum(os.path.getsize(target / name) for name in files), max(errors, default=None))
+
+
+def _write_gguf(checkpoint: Checkpoint | GgufModel, target: pathlib.Path, found: list[_Experts], encodings, requantise: bool, progress: bool) -> list:
+    """Writes one file. Returns errors of codes that were made of codes."""
+    kind = gguf_export.TYPES.get(encodings.text or "bf16")
+    if kind is None:
+        raise ValueError(f"encode is {encodings.text!r}, expected one of {', '.join(gguf_export.TYPES)} for {target}")
+    if isinstance(checkpoint, GgufModel):
+        raise ValueError(f"{checkpoint.path} is a GGUF file, expected safetensors files and config.json for {target}")
+    steps, errors = iter(loading.shown(found, progress, "layers")), []
+
+    def encoded(number: int) -> dict:
+        next(steps)
+        tensors, error = _encoded(checkpoint, found[number], encodings, requantise)
+        errors.extend([] if error is None else [error])
+        return tensors
+
+    gguf_export.write(target, checkpoint, found, kind, encoded)
+    return errors
 
 
 def _write_all(checkpoint: Checkpoint | GgufModel, target, found: list[_Experts], encodings, requantise: bool, progress: bool) -> tuple[dict, list]:
@@ -219,7 +244,7 @@ def _others(checkpoint: Checkpoint | GgufModel, inside: set[str]) -> list[list[s
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m sluice_torch.convert", description="Converts the experts of a checkpoint to an encoding.")
     parser.add_argument("source", help="a safetensors file, a folder with such files, or a GGUF file")
-    parser.add_argument("target", help="a new folder; one of the same conversion that was interrupted is completed")
+    parser.add_argument("target", help="a new folder; one of the same conversion that was interrupted is completed; or NAME.gguf, with bf16, int4:g32:f16 or mxfp4")
     parser.add_argument("--encode", required=True, help="what weights are stored as: bf16, int8, int4:g32, int4:g64z, mxfp4 and so on")
     parser.add_argument("--requantise", action="store_true", help="round codes of SOURCE to other codes, and print the error")
     given = parser.parse_args(arguments)

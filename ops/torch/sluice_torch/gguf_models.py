@@ -11,11 +11,11 @@ from .families import FAMILIES, Family
 
 # Families whose tensors have the order of numbers that transformers has; other architectures, such as llama with its turned rows of query
 # and key, are refused.
-_ARCHITECTURES = {family.architecture: family for family in FAMILIES if family.architecture}
+ARCHITECTURES = {family.architecture: family for family in FAMILIES if family.architecture}
 _LAYER = re.compile(r"\.(\d+)\.")
 
 
-def _names_of(family: Family) -> dict[str, str]:
+def names_in_files(family: Family) -> dict[str, str]:
     """Names of transformers -> names in the file, {n} being the number of a layer, of all tensors but experts. (A family without a
     shared expert has no file with a tensor of one.)"""
     parts = [(part, own.removesuffix("_exps")) for part, own in zip(family.parts, gguf.NAMES)]
@@ -44,13 +44,13 @@ class GgufModel(collections.abc.Mapping):
         self.gguf = gguf.Gguf(path)
         self.path = self.gguf.path
         found = self.gguf.metadata.get("general.architecture")
-        if found not in _ARCHITECTURES:
-            raise ValueError(f"{self.path}: general.architecture is {found!r:.99}, expected one of {', '.join(_ARCHITECTURES)}")
-        family = _ARCHITECTURES[found]
+        if found not in ARCHITECTURES:
+            raise ValueError(f"{self.path}: general.architecture is {found!r:.99}, expected one of {', '.join(ARCHITECTURES)}")
+        family = ARCHITECTURES[found]
         self._experts = f"model.layers.{{n}}.{family.block}.{family.experts}"
         self._row = f".{family.shared_gate}.weight"  # a matrix of one row in the model, a row of numbers in the file
         self._name_of = {}  # of transformers -> in the file, and the number of an expert in it or None
-        backwards, parts = {own: name for name, own in _names_of(family).items()}, dict(zip(gguf.NAMES, family.parts))
+        backwards, parts = {own: name for name, own in names_in_files(family).items()}, dict(zip(gguf.NAMES, family.parts))
         for name in self.gguf.names():
             stem, _, last = name.rpartition(".")
             number = _LAYER.search(stem)

@@ -1,16 +1,18 @@
-"""load_model() from GGUF files of whole models, which tests write by names of their own table."""
+"""GGUF files of whole models: load_model() from files that tests write by names of their own table, and files that convert() writes."""
 
+import json
 import pathlib
 import struct
 import tempfile
 import unittest
+import unittest.mock
 
 import sluice_torch
 import torch
 import write_gguf
 from decoder import LanguageModel, Qwen3Block
 from models.layouts import Qwen2Block
-from sluice_torch import codes, convert
+from sluice_torch import codes, convert, gguf, safetensors
 
 HIDDEN, INTERMEDIATE, EXPERTS, LAYERS = 64, 96, 4, 2
 F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30
@@ -182,6 +184,99 @@ class GgufModelsTest(unittest.TestCase):
         refused(r"lm_head.weight has shape \[64, 32\], expected \[64, 64\]", replaced(), without=("output.weight",), more=wrong)
         made = torch.nn.ModuleDict({"other": replaced().model})
         refused("the model has experts other.layers.0.mlp.experts, expected model.layers.N.mlp.experts", made)
+
+
+CONFIG = {
+    "model_type": "qwen3_moe", "num_hidden_layers": LAYERS, "max_position_embeddings": 512, "hidden_size": HIDDEN, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": INTERMEDIATE,
+    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "norm_topk_prob": True,
+}  # fmt: skip
+
+
+class ExportTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder, self.source = pathlib.Path(holder.name), pathlib.Path(holder.name) / "source"
+        self.source.mkdir()
+        self.write(model_of().state_dict())
+
+    def write(self, state, **changes):
+        config = {name: value for name, value in {**CONFIG, **changes}.items() if value is not None}
+        safetensors.write(self.source / "model.safetensors", {name: each.bfloat16() for name, each in state.items()})
+        (self.source / "config.json").write_text(json.dumps(config))
+
+    def loaded(self, path, encode):
+        made = model_of(1).to("meta")
+        sluice_torch.replace_moe(made, encode=encode)
+        return made, sluice_torch.load_model(made, path)
+
+    def test_a_file_has_the_numbers_or_the_codes_of_a_converted_folder(self):
+        for encode, kind in (("bf16", BF16), ("int4:g32:f16", Q4_0), ("mxfp4", 39)):
+            with self.subTest(encode):
+                path = self.folder / "made.gguf"
+                made = convert.convert(self.source, path, encode)
+                self.assertEqual((made.layers, made.bytes_after, made.error), (LAYERS, path.stat().st_size, None))
+                convert.convert(self.source, self.folder / encode, encode)
+                (found, loaded), (expected, _) = self.loaded(path, encode), self.loaded(self.folder / encode, encode)
+                self.assertEqual((loaded.decoded, loaded.left_over), ([], []))
+                for (name, a), b in zip(found.state_dict().items(), expected.state_dict().values()):
+                    self.assertTrue(torch.equal(a, b), name)
+                file = gguf.Gguf(path)
+                self.assertEqual({file.type_of(f"blk.1.ffn_{part}_exps.weight") for part in ("gate", "up", "down")}, {gguf.KINDS[kind].name})
+                self.assertEqual({file.type_of(name) for name in file.names() if "norm" in name or "gate_inp" in name}, {"F32"})
+                self.assertEqual(file.type_of("blk.0.attn_q.weight"), "BF16")
+
+    def test_codes_are_blocks_as_the_format_has_them(self):
+        state = model_of().state_dict()
+        convert.convert(self.source, self.folder / "made.gguf", "int4:g32:f16")
+        own = gguf.Gguf(self.folder / "made.gguf")
+        for part in ("gate", "up", "down"):
+            expected = torch.stack([state[f"model.layers.1.mlp.experts.{e}.{part}_proj.weight"] for e in range(EXPERTS)])
+            kind, blocks = own._rows(f"blk.1.ffn_{part}_exps.weight", "", 0, expected.shape[0] * expected.shape[1])
+            self.assertEqual(blocks.numpy().tobytes(), q4_0(expected), part)
+
+    def test_metadata_are_those_of_the_configuration(self):
+        convert.convert(self.source, self.folder / "made.gguf", "bf16")
+        found = gguf.Gguf(self.folder / "made.gguf").metadata
+        expected = {
+            "block_count": LAYERS, "context_length": 512, "embedding_length": HIDDEN, "attention.head_count": 4, "attention.head_count_kv": 2,
+            "attention.key_length": 16, "attention.value_length": 16, "expert_count": EXPERTS, "expert_used_count": 2,
+            "expert_feed_forward_length": INTERMEDIATE, "rope.freq_base": 1e6,
+        }  # fmt: skip
+        self.assertEqual({name: found[f"qwen3moe.{name}"] for name in expected}, expected)
+        self.assertAlmostEqual(found["qwen3moe.attention.layer_norm_rms_epsilon"], 1e-5)
+        self.assertEqual(sorted(set(found) - {f"qwen3moe.{name}" for name in expected})[:2], ["general.alignment", "general.architecture"])
+        self.assertNotIn("qwen3moe.feed_forward_length", found)
+
+    def test_what_the_format_does_not_have_is_refused(self):
+        state, path = model_of().state_dict(), self.folder / "made.gguf"
+
+        def refused(expected, encode="bf16", source=None, **changes):
+            with self.assertRaisesRegex(ValueError, expected):
+                convert.convert(source or self.source, path, encode)
+            self.assertFalse(path.exists())
+
+        refused("encode is 'int4:g32', expected one of bf16, int4:g32:f16, mxfp4 for .*made.gguf", "int4:g32")
+        for changes, expected in (
+            ({"model_type": "mixtral"}, "config.json has model_type 'mixtral', expected one of qwen2_moe, qwen3_moe"),
+            ({"model_type": None}, "config.json has model_type None"),
+            ({"norm_topk_prob": False}, "config.json has norm_topk_prob False, expected True, as readers take it for qwen3moe"),
+            ({"num_experts": None}, "config.json has num_experts None, expected a number"),
+            ({"hidden_size": -3}, "config.json has hidden_size -3, expected a number"),
+            ({"rope_theta": "x"}, "config.json has rope_theta 'x', expected a number"),
+        ):
+            self.write(state, **changes)
+            refused(expected)
+        self.write({**state, "model.layers.0.self_attn.rotary": torch.ones(3)})
+        refused("model.layers.0.self_attn.rotary has no name in GGUF files")
+        refused("is a GGUF file, expected safetensors files and config.json", source=file_of(self.folder, model_of()))
+        self.write(state)
+        path.write_bytes(b"before")
+        with unittest.mock.patch.object(convert, "_encoded", side_effect=OSError("disk full")), self.assertRaisesRegex(OSError, "disk full"):
+            convert.convert(self.source, path, "bf16")
+        self.assertEqual(path.read_bytes(), b"before")
+        self.assertEqual([each.name for each in self.folder.iterdir() if each.name.startswith(".")], [])
 
 
 if __name__ == "__main__":
