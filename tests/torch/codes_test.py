@@ -10,7 +10,7 @@ import torch.distributed as dist
 from decoder import Decoder
 from models import layouts
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import codes
+from sluice_torch import codes, sharding
 from sluice_torch.graphs import WEIGHTS
 from sluice_torch.lora import LoRAConfig
 
@@ -65,7 +65,7 @@ def make(encode=INT8, **options):
     layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
     gate_up, down = all_weights()
     for row, expert in enumerate(layer.local_experts):
-        codes.set_expert(layer, row, *gate_up[expert].chunk(2), down[expert])
+        sharding.set_expert(layer, row, *gate_up[expert].chunk(2), down[expert])
     return layer
 
 

@@ -31,7 +31,7 @@ def make(activation="relu2", **options):
     whole = {name: each[layer.local_experts] for name, each in whole_weights().items()}
     with torch.no_grad():
         for row in range(len(layer.gate_up_weight)):
-            codes.set_expert(layer, row, *(each[row] for each in whole.values()))
+            sharding.set_expert(layer, row, *(each[row] for each in whole.values()))
     return layer
 
 

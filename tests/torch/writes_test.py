@@ -14,7 +14,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import LoRAConfig, codes
+from sluice_torch import LoRAConfig, sharding
 from write_safetensors import write
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 128, 4, 2, 200
@@ -58,7 +58,7 @@ def make(**options):
 
 def set_weights(layer, matrices):
     for row, expert in enumerate(layer.local_experts):
-        codes.set_expert(layer, row, *(each[expert] for each in matrices))
+        sharding.set_expert(layer, row, *(each[expert] for each in matrices))
 
 
 class Folder:

@@ -11,7 +11,6 @@ import torch
 
 from . import cache, ranks
 from .described_calls import described
-from .graphs import dealt
 from .integers import MAX_EXPERTS, MAX_SIZE, MAX_THREADS, MAX_TOKENS, MAX_TOP_K, whole_number
 
 CORES = (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return"))  # arguments, and the compiler's options
@@ -78,7 +77,7 @@ class ExchangeShape:
         """The first expert of a rank and the number of its experts, if rows are per rank; else 0 and -1."""
         if self.rows_per != "rank":
             return 0, -1
-        own = dealt(self.experts, self.ranks, rank)
+        own = ranks.dealt(self.experts, self.ranks, rank)
         return own.start, len(own)
 
     def owners(self, ids: torch.Tensor) -> torch.Tensor:

@@ -4,10 +4,8 @@ import math
 
 import torch
 
-from . import sharding
 from .encodings import BLOCK
 from .stored import SQUARE, Stored
-from .writes import write
 
 # A block has equal codes if its largest magnitude, or with zeros its range, is below this.
 _LEAST = 2.0**-119
@@ -276,32 +274,3 @@ def tensors_of(stored: Stored, name: str, weight: torch.Tensor) -> dict[str, tor
     else:
         made = quantize(weight, stored.bits, stored.group, stored.has_zeros, stored.dtype_beside("scale"))
     return dict(zip((name, *stored.beside(name)), made))
-
-
-def shards_of(layer: torch.nn.Module, name: str, whole: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The parameters of a layer for whole experts, of which it gets its shard: so scales are the same at all shards."""
-    shape = layer.shape
-    made = tensors_of(shape.stored(name), name, whole)
-    return {each: sharding.take(each, tensor, layer.shard, shape.tp, shape.inputs) for each, tensor in made.items()}
-
-
-def part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor:
-    """Number `number` of `count` equal parts of the rows; None: all."""
-    each = len(rows) // count
-    return rows if number is None else rows[number * each : (number + 1) * each]
-
-
-@torch.no_grad()
-def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor, is_shard: bool = False):
-    """Sets the weights of row `row` of a layer's parameters: gate, if there is one, and up [I, H], and down [H, I], of a whole
-    expert, of which the layer gets its shard, or of that shard. If the layer has codes, these are made of what is given."""
-    *before, down = matrices
-    for name, given in (("gate_up_weight", torch.cat(before)), ("down_weight", down)):
-        if not is_shard:
-            own = {each: tensor[0] for each, tensor in shards_of(layer, name, given.unsqueeze(0)).items()}
-        elif getattr(layer, name).is_floating_point():  # other layers than MoE have no shape
-            own = {name: given}
-        else:
-            own = tensors_of(layer.shape.stored(name), name, given)
-        for each, tensor in own.items():
-            write(getattr(layer, each)[row], tensor)

@@ -7,11 +7,11 @@ import os
 import torch
 
 from .autocast import carry
-from .codes import set_expert
 from .integers import MAX_ROWS, whole_number
 from .loading import load_experts
 from .lora import LoRAConfig
 from .moe import MoE
+from .sharding import set_expert
 
 # All submitted steps run in one thread, in order, so that all ranks run theirs in the same order.
 _workers: dict[int, concurrent.futures.ThreadPoolExecutor] = {}  # by process: a forked child has its own

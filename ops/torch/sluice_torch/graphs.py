@@ -11,6 +11,7 @@ import struct
 from .builder import Graph
 from .encodings import BF16, Encodings
 from .integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
+from .ranks import dealt
 from .stored import SQUARE, Stored
 from .structure import ACTIVATIONS, LIMITED, inputs_of
 
@@ -33,14 +34,6 @@ _MOST = {
     "max_tokens": MAX_TOKENS,
     "tp": MAX_RANKS,
 }
-
-
-def dealt(count: int, groups: int, group: int) -> range:
-    """Which of `count` things, dealt in order over groups, a group has: the first groups have one more if they do not
-    divide evenly."""
-    few, more = divmod(count, groups)
-    first = group * few + min(group, more)
-    return range(first, first + few + (group < more))
 
 
 @dataclasses.dataclass(frozen=True)

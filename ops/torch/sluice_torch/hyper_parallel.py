@@ -15,7 +15,6 @@ import inspect
 import torch
 
 from . import exchange, pairs, ranks, styles
-from .graphs import dealt
 from .hyper_graph import (  # noqa: F401: part of this module
     AllToAllFillConfig,
     AllToAllType,
@@ -121,7 +120,7 @@ class _Style(BaseExpertParallel):
             part = whole.detach()
             if ep_group is not None:
                 rank, size = ranks.place_in("device_mesh", ep_group)
-                places = dealt(len(whole), size, rank)
+                places = ranks.dealt(len(whole), size, rank)
                 part = part[places.start : places.stop]
             if tp_group is not None:
                 full = f"{name}.{own}" if name else own

@@ -2,7 +2,7 @@
 
 import torch
 
-from . import codes, formats, gguf
+from . import codes, formats, gguf, sharding
 from .checkpoint import Checkpoint
 from .integers import MAX_EXPERTS, whole_number
 from .sources import source_of
@@ -163,7 +163,7 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
     by_numbers = [_has_numbers(stored, matrix) for _, matrix in given]
     if stored.has_codes and (all(by_numbers) or requantise and any(_is_other(stored, matrix) for _, matrix in given)):
         whole = torch.cat([matrix.decoded() for _, matrix in given])
-        tensors = codes.shards_of(layer, name, whole.unsqueeze(0))
+        tensors = sharding.shards_of(layer, name, whole.unsqueeze(0))
         for row in rows:
             for each, tensor in tensors.items():
                 checkpoint.copy_into(getattr(layer, each)[row], tensor[0])
@@ -178,8 +178,14 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
         for each, tensor in tensors.items():
             for row in rows:
                 to = getattr(layer, each)[row]
-                checkpoint.copy_into(to if to.dim() == 1 else codes.part_of(to, part[1], shape.inputs), tensor)
+                checkpoint.copy_into(to if to.dim() == 1 else _part_of(to, part[1], shape.inputs), tensor)
     return not stored.has_codes
+
+
+def _part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor:
+    """Number `number` of `count` equal parts of the rows; None: all."""
+    each = len(rows) // count
+    return rows if number is None else rows[number * each : (number + 1) * each]
 
 
 def _has_numbers(stored: Stored, matrix: formats.Matrix) -> bool:

@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from . import cache, codes, graphs, pairs, placement, ranks, recording, replicas, scaling, sharding
+from . import cache, graphs, pairs, placement, ranks, recording, replicas, scaling, sharding
 from .amax import amax_of
 from .autocast import Chooser, is_in_backward
 from .described_calls import described_step
@@ -241,7 +241,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
                 down = torch.empty(hidden, part).uniform_(-bounds[1], bounds[1])
                 for each, bound in (*((each, bounds[0]) for each in before), (down, bounds[1])):
                     each[:, 0], each[:, -1] = bound, -bound  # so scales are the same at all shards
-                codes.set_expert(self, row, *before, down, is_shard=True)
+                sharding.set_expert(self, row, *before, down, is_shard=True)
         else:
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
                 write(weight, functools.partial(torch.nn.init.uniform_, a=-bound, b=bound))

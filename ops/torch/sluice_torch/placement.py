@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from . import collectives, library
-from .graphs import LayerShape, dealt
+from .graphs import LayerShape
+from .ranks import dealt
 from .writes import write
 
 

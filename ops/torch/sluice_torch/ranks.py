@@ -33,6 +33,14 @@ _lasting: dict[tuple, "Shared"] = {}
 _makers: "weakref.WeakKeyDictionary[dist.ProcessGroup, int]" = weakref.WeakKeyDictionary()
 
 
+def dealt(count: int, groups: int, group: int) -> range:
+    """Which of `count` things, dealt in order over groups, a group has: the first groups have one more if they do not
+    divide evenly."""
+    few, more = divmod(count, groups)
+    first = group * few + min(group, more)
+    return range(first, first + few + (group < more))
+
+
 class Group:
     """The ranks that run a layer together, inside a module: copies of the module share it, and it cannot be pickled.
 

@@ -21,12 +21,11 @@ import warnings
 import torch
 
 from . import families
-from .codes import set_expert
 from .experts import recognise_list, recognise_stack
 from .lookalikes import CONTAINERS, find_lookalikes
 from .replaced import ReplacedBlock, ReplacedExperts
 from .routing import check_attributes, find_limit, find_router, recognise_routing
-from .sharding import WEIGHTS
+from .sharding import WEIGHTS, set_expert
 from .structure import Experts, Unsupported, find_experts
 from .trial import Pair, Reference, call, inputs, try_experts, try_replacement
 from .twin import DRAWS, Twin, has_hooks, make_twin, ordinary_modes, structure_of, tensors_of

@@ -7,10 +7,11 @@ the shards.
 
 import torch
 
-from . import lora
+from . import codes, lora
 from .graphs import WEIGHTS
 from .megatron_groups import checkpoint_classes, expert_data_rank
 from .sharded_tensors import Cut, Part, describe
+from .writes import write
 
 # In a state_dict of a rank that has part of the experts: its first expert, the end of its range, and the total number;
 # where ranks share experts, then the number of its shard, and tp.
@@ -111,6 +112,29 @@ def join(name: str, shards: list[torch.Tensor], inputs: int = 2) -> torch.Tensor
     dimension, count = _parts(name, inputs)
     parts = [shard.chunk(count, dimension) for shard in shards]
     return torch.cat([part[number] for number in range(count) for part in parts], dimension)
+
+
+def shards_of(layer: torch.nn.Module, name: str, whole: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The parameters of a layer for whole experts, of which it gets its shard: so scales are the same at all shards."""
+    shape = layer.shape
+    made = codes.tensors_of(shape.stored(name), name, whole)
+    return {each: take(each, tensor, layer.shard, shape.tp, shape.inputs) for each, tensor in made.items()}
+
+
+@torch.no_grad()
+def set_expert(layer: torch.nn.Module, row: int, *matrices: torch.Tensor, is_shard: bool = False):
+    """Sets the weights of row `row` of a layer's parameters: gate, if there is one, and up [I, H], and down [H, I], of a whole
+    expert, of which the layer gets its shard, or of that shard. If the layer has codes, these are made of what is given."""
+    *before, down = matrices
+    for name, given in (("gate_up_weight", torch.cat(before)), ("down_weight", down)):
+        if not is_shard:
+            own = {each: tensor[0] for each, tensor in shards_of(layer, name, given.unsqueeze(0)).items()}
+        elif getattr(layer, name).is_floating_point():  # other layers than MoE have no shape
+            own = {name: given}
+        else:
+            own = codes.tensors_of(layer.shape.stored(name), name, given)
+        for each, tensor in own.items():
+            write(getattr(layer, each)[row], tensor)
 
 
 def sums_adapters(shape, places) -> bool:

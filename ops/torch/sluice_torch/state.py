@@ -104,7 +104,7 @@ def from_original(model: torch.nn.Module, original) -> dict:
         taken.update(_names(place, layout))
         gate_up, down = _out_of_layout(original, place, layout, layer)
         for own, each in zip(WEIGHTS, (gate_up, down)):
-            made = codes.shards_of(layer, own, each) if layer.shape.has_codes else {own: each}
+            made = sharding.shards_of(layer, own, each) if layer.shape.has_codes else {own: each}
             state.update({prefix + name: tensor for name, tensor in made.items()})
         for own, parameter in layer.named_parameters(recurse=False):
             if prefix + own in state:

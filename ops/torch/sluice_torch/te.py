@@ -17,7 +17,6 @@ from . import cache, ranks, recording, scaling
 from .autocast import Chooser, is_in_backward
 from .described_calls import described
 from .encodings import BF16, encodings_of, refuse_unknown
-from .graphs import dealt
 from .integers import MAX_ROWS, whole_number
 from .linear_graphs import LinearShape, linear_graph
 from .main_grad import AddedToMainGrad, main_grad_of
@@ -176,7 +175,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         tokens = x.shape[:-1].numel()
         if self._column or self.shape.tokens == "same":
             return tokens
-        return len(dealt(x.shape[0], self.shape.tp, self._group.rank)) * x.shape[1:-1].numel()
+        return len(ranks.dealt(x.shape[0], self.shape.tp, self._group.rank)) * x.shape[1:-1].numel()
 
     def _layer(self, shared: ranks.Shared, *program):
         """The layer of the library for _program(*program). Collective if it does not exist yet."""
