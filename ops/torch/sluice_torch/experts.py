@@ -9,8 +9,9 @@ import itertools
 
 import torch
 
+from .activations import ACTIVATIONS, LIMITED, inputs_of
 from .families import Family
-from .structure import ACTIVATIONS, LIMITED, Experts, Unsupported, apply_expert, apply_experts, inputs_of, is_close
+from .structure import Experts, Unsupported, apply_expert, apply_experts, is_close
 from .surroundings import surroundings_kept
 from .twin import DRAWS, make_twin, random_state, tensors_of
 

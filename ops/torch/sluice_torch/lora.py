@@ -15,8 +15,8 @@ import math
 
 import torch
 
+from .activations import inputs_of
 from .integers import MAX_SIZE, whole_number
-from .structure import inputs_of
 from .writes import write
 
 TARGETS = ("gate", "up", "down")

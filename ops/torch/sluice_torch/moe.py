@@ -29,7 +29,7 @@ PLACEMENT = "placement"
 class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
-    An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of structure.UNGATED.
+    An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of activations.UNGATED.
     Parameters, of this rank's experts:
 
         gate_up_weight  [E, 2 I, H]   rows of gate, then rows of up; without a gate [E, I, H], rows of up
@@ -59,7 +59,7 @@ class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
     and autograd gets none; or, for a parameter that has `grad_added_to_main_grad`, a placeholder, and that becomes True, as
     Megatron's DistributedDataParallel expects it.
 
-    activation   "swiglu" or another of structure.ACTIVATIONS; the activations of structure.LIMITED have a `limit`
+    activation   "swiglu" or another of activations.ACTIVATIONS; the activations of activations.LIMITED have a `limit`
     lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
     encode       what numbers are stored as, rounded to and sent as: an encoding, PLACE=ENCODING for some of the places weights,
                  weights.gate_up_weight, weights.down_weight, trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
