@@ -24,7 +24,7 @@ _EXPORTS = {
     "quantize_fp8": "codes",
     "quantize_mxfp4": "codes",
     "quantize_nvfp4": "codes",
-    "trace": "tracing",
+    "trace": "reporting",
     "load_experts": "loading",
     "load_model": "models",
     "adapter_config": "adapters",

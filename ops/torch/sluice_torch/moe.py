@@ -14,7 +14,6 @@ from .autocast import Chooser, is_in_backward
 from .described_calls import described_step
 from .encodings import BF16, encodings_of, refuse_unknown
 from .main_grad import AddedToMainGrad, AddToMainGrad, main_grad_of
-from .marks import Marked
 from .operands import DTYPES, operands_of
 from .preparing import Preparable
 from .reporting import Reports
@@ -26,7 +25,7 @@ from .writes import write
 PLACEMENT = "placement"
 
 
-class MoE(Preparable, Submits, Reports, Marked, torch.nn.Module):
+class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of activations.UNGATED.
