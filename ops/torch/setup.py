@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from setuptools import Distribution, setup
+from setuptools import Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 from wheel.bdist_wheel import bdist_wheel
 
@@ -91,7 +91,7 @@ try:
     setup(
         version=version(TORCH),
         install_requires=[f"torch=={TORCH}.*"],
-        packages=["sluice_torch"],
+        packages=find_packages(include=["sluice_torch", "sluice_torch.*"]),
         cmdclass={"build_py": BuildWithTools, "bdist_wheel": WheelOfPlatform},
         distclass=PlatformDistribution,
         options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},

@@ -22,7 +22,7 @@ def _surroundings(module: torch.nn.Module) -> list:
     """(where, the place, its variables, their contents) of the modules and classes that define a block's code."""
     places = {}
     for cls in {cls for part in module.modules() for cls in type(part).__mro__}:
-        if cls.__module__.split(".")[0] not in ("torch", "builtins", __package__):
+        if cls.__module__.split(".")[0] not in ("torch", "builtins", __name__.split(".")[0]):
             places[cls.__qualname__] = cls
             if cls.__module__ in sys.modules:
                 places[cls.__module__] = sys.modules[cls.__module__]
