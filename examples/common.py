@@ -13,7 +13,8 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from decoder import LanguageModel, Qwen3Block
-from sluice_torch import safetensors, state
+from sluice_torch import state
+from sluice_torch.weights import safetensors
 from torch import nn
 from tqdm import tqdm
 

@@ -32,7 +32,7 @@ sluice::Encodings readEncodings(const std::string& text) {
   return *std::move(read);
 }
 
-// What sluice_torch.encodings needs to know of a text, in the order of its _Facts. Errors: from
+// What sluice_torch.encodings.encodings needs to know of a text, in the order of its _Facts. Errors: from
 // parseEncodings().
 std::tuple<std::string, std::vector<std::string>, bool, bool, bool, std::string> describeEncodings(
     const std::string& text) {
@@ -48,7 +48,7 @@ std::tuple<std::string, std::vector<std::string>, bool, bool, bool, std::string>
           kSources[static_cast<int>(read.rows->amax)]};
 }
 
-// What a weight is stored as, in the order of sluice_torch.stored.Stored.
+// What a weight is stored as, in the order of sluice_torch.encodings.stored.Stored.
 std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, std::string, bool> describeStored(
     const std::string& text, const std::string& weight) {
   const sluice::Encoding encoding = readEncodings(text).ofWeight(weight);

@@ -270,7 +270,7 @@ class AutocastTest(unittest.TestCase):
 
     def test_steps_in_bf16_do_not_ask_whether_they_repeat_another(self):
         """Before PyTorch 2.1 the answer takes longer than a small step."""
-        with mock.patch("sluice_torch.moe.is_in_backward", side_effect=AssertionError("asked")):
+        with mock.patch("sluice_torch.layers.moe.is_in_backward", side_effect=AssertionError("asked")):
             forward(make()).backward(DY)
             with self.assertRaisesRegex(AssertionError, "asked"):
                 forward(make(encode="fp8e4m3:delayed"))

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from decoder import Decoder
 from models import layouts
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import codes, sharding
+from sluice_torch.encodings import codes
 from sluice_torch.graphs import WEIGHTS
+from sluice_torch.layers import sharding
 from sluice_torch.lora import LoRAConfig
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 128, 128, 8, 2

@@ -11,9 +11,9 @@ import unittest
 
 import sluice_torch
 import write_gguf
-from sluice_torch import formats
-from sluice_torch.gguf import Gguf
-from sluice_torch.gguf_blocks import KINDS
+from sluice_torch.weights import formats
+from sluice_torch.weights.gguf import Gguf
+from sluice_torch.weights.gguf_blocks import KINDS
 from write_safetensors import write
 
 HIDDEN, INTERMEDIATE = 64, 96

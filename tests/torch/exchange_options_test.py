@@ -10,7 +10,8 @@ import unittest
 import core_jobs
 import torch
 import torch.distributed as dist
-from sluice_torch import exchange, get_buffer, get_hidden_bytes, init_buffer, ranks, reset_buffer
+from sluice_torch import exchange, get_buffer, get_hidden_bytes, init_buffer, reset_buffer
+from sluice_torch.ranks import ranks
 
 HIDDEN, TOP_K = 32, 3
 OVERLAP = {"async_finish": True, "overlap": True}

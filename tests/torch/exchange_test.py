@@ -6,7 +6,8 @@ import unittest
 import core_jobs
 import torch
 import torch.distributed as dist
-from sluice_torch import exchange, ranks
+from sluice_torch import exchange
+from sluice_torch.ranks import ranks
 
 HIDDEN, TOP_K = 32, 3
 BOUNDS = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}  # for values that are rounded twice

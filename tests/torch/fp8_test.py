@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from moe_eager import BOUND, error
 from encodings_test import EXPERTS, HIDDEN, INS, INTERMEDIATE, NAMES, OUTS, TOP_K, all_weights, batch, make, spread, step, worst
-from sluice_torch import amax, te
+from sluice_torch import te
+from sluice_torch.encodings import amax
 from sluice_torch.recipe import DelayedScaling, Float8CurrentScaling, Format
 
 # Delayed scaling: arguments of fp8.Rule, and those of a recipe.

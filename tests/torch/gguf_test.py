@@ -12,7 +12,8 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 import write_gguf
-from sluice_torch import codes, gguf
+from sluice_torch.encodings import codes
+from sluice_torch.weights import gguf
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 256, 512, 2, 1
 PREFIX = "blk.3"

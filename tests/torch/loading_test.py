@@ -13,7 +13,8 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
-from sluice_torch import codes, formats
+from sluice_torch.encodings import codes
+from sluice_torch.weights import formats
 from write_formats import Drawn, Folder, awq, gptq, int_quantized, pack_quantized, plain, word
 from write_safetensors import packed, write
 

@@ -46,7 +46,7 @@ def killed(rank, size):
 
 def forked(rank, size):
     """A child that frees its copies of everything leaves the layer of its parent alone."""
-    from sluice_torch import ranks
+    from sluice_torch.ranks import ranks
 
     layer = moe.make(dist.group.WORLD, 8)
     moe.check_step(layer, rank, [9, 20][:size], 8, 1)
@@ -64,7 +64,7 @@ def forked(rank, size):
 
 def without_ucx(rank, size):
     """No rank has UCX, as on machines that lack its library."""
-    from sluice_torch import ranks
+    from sluice_torch.ranks import ranks
 
     def missing():
         raise RuntimeError("sluice: there is none")

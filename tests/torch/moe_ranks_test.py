@@ -18,7 +18,8 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import library, ranks
+from sluice_torch.base import library
+from sluice_torch.ranks import ranks
 
 HIDDEN, INTERMEDIATE, TOP_K = 64, 48, 2
 LIMIT = 120  # seconds for a job

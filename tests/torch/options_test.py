@@ -8,7 +8,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import route
-from sluice_torch.finetune import FineTuning
+from sluice_torch.callers.finetune import FineTuning
 from sluice_torch.recipe import Float8CurrentScaling
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 64, 4, 2

@@ -8,7 +8,8 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import route
-from sluice_torch import cache, exchange, moe
+from sluice_torch import cache, exchange
+from sluice_torch.layers import moe
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS, MOST = 64, 48, 8, 2, 20, 64
 

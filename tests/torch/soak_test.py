@@ -19,7 +19,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import eager, error, route
-from sluice_torch import collectives
+from sluice_torch.ranks import collectives
 from write_safetensors import write
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 64, 8, 2

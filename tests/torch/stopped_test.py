@@ -16,7 +16,8 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import route
-from sluice_torch import collectives, te
+from sluice_torch import te
+from sluice_torch.ranks import collectives
 from sluice_torch.recipe import DelayedScaling
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 32, 48, 4, 2

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from models import layouts
 from models.eager_moe import EagerMoE
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import ExpertParallel, ExpertTensorParallel, TensorParallel, replicas
+from sluice_torch import ExpertParallel, ExpertTensorParallel, TensorParallel
+from sluice_torch.ranks import replicas
 
 HIDDEN, INTERMEDIATE, TOP_K = 64, 48, 2
 

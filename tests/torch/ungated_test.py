@@ -12,7 +12,9 @@ import torch
 import torch.distributed as dist
 from models import layouts
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import codes, sharding, state
+from sluice_torch import state
+from sluice_torch.encodings import codes
+from sluice_torch.layers import sharding
 from sluice_torch.lora import LoRAConfig
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 48, 6, 2

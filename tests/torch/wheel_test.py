@@ -15,7 +15,8 @@ import torch
 # Runs a layer with only what is installed.
 USE = """
 import os, sys, torch, sluice_torch
-from sluice_torch import cache, library
+from sluice_torch import cache
+from sluice_torch.base import library
 here = os.path.dirname(sluice_torch.__file__)
 assert os.path.realpath(here).startswith(os.path.realpath(sys.argv[1])), here
 assert cache.find_compiler() == os.path.join(here, "bin", "sluicec"), cache.find_compiler()

@@ -14,7 +14,8 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import LoRAConfig, sharding
+from sluice_torch import LoRAConfig
+from sluice_torch.layers import sharding
 from write_safetensors import write
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 128, 4, 2, 200

@@ -35,7 +35,7 @@ FORBIDDEN_INCLUDES = [
 ]
 # The one file that may write to memory of parameters, and what other files of the package may not do.
 PACKAGE = "ops/torch/sluice_torch/"
-WRITES = "ops/torch/sluice_torch/writes.py"
+WRITES = "ops/torch/sluice_torch/base/writes.py"
 RAW_MEMORY = {"preadv", "readinto", "memmove", "memset"}
 IN_PLACE = re.compile(r"[a-z]\w*_")  # methods of tensors that change them
 NOT_WRITES = {"requires_grad_", "add_", "mul_", "zero_"}  # of gradients and counts: they raise the version themselves

@@ -20,13 +20,14 @@ import typing
 
 import torch
 
-from . import codes, formats, gguf_export, loading, safetensors, sources
-from .checkpoint import INDEX, NUMBERS, Checkpoint
-from .encodings import Encodings, encodings_of
-from .gguf_models import GgufModel
-from .json_objects import read_object
-from .models import open_model
-from .moe import MoE
+from .encodings import codes
+from .encodings.encodings import Encodings, encodings_of
+from .layers.moe import MoE
+from .weights import formats, gguf_export, loading, safetensors, sources
+from .weights.checkpoint import INDEX, NUMBERS, Checkpoint
+from .weights.gguf_models import GgufModel
+from .weights.json_objects import read_object
+from .weights.models import open_model
 
 _MANIFEST = "sluice.json"
 _BYTES = 1 << 30

@@ -7,11 +7,12 @@ import threading
 
 import torch
 
-from . import buffers, ranks, recording
-from .described_calls import described
-from .integers import MAX_EXPERTS, MAX_ROWS, whole_number
-from .tensors import as_stored
-from .writes import write
+from .base import recording
+from .base.integers import MAX_EXPERTS, MAX_ROWS, whole_number
+from .base.tensors import as_stored
+from .base.writes import write
+from .ranks import buffers, ranks
+from .ranks.described_calls import described
 
 
 class Event:

@@ -9,8 +9,9 @@ import weakref
 
 import torch
 
-from . import buffers, exchange, ranks
-from .integers import MAX_EXPERTS, MAX_ROWS, MAX_SIZE, MAX_TOKENS, whole_number
+from . import exchange
+from .base.integers import MAX_EXPERTS, MAX_ROWS, MAX_SIZE, MAX_TOKENS, whole_number
+from .ranks import buffers, ranks
 
 get_hidden_bytes = buffers.get_hidden_bytes
 

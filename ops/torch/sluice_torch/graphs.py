@@ -8,12 +8,12 @@ import dataclasses
 import math
 import struct
 
-from .activations import ACTIVATIONS, LIMITED, inputs_of
-from .builder import Graph
-from .encodings import BF16, Encodings
-from .integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
-from .ranks import dealt
-from .stored import SQUARE, Stored
+from .base.integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
+from .encodings.encodings import BF16, Encodings
+from .encodings.stored import SQUARE, Stored
+from .layers.activations import ACTIVATIONS, LIMITED, inputs_of
+from .layers.builder import Graph
+from .ranks.ranks import dealt
 
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}

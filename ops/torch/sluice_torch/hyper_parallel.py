@@ -14,8 +14,9 @@ import inspect
 
 import torch
 
-from . import exchange, pairs, ranks, styles
-from .hyper_graph import (  # noqa: F401: part of this module
+from . import exchange
+from .callers import styles
+from .callers.hyper_graph import (  # noqa: F401: part of this module
     AllToAllFillConfig,
     AllToAllType,
     ComputeGraph,
@@ -28,7 +29,8 @@ from .hyper_graph import (  # noqa: F401: part of this module
     TensorSpec,
     init_task_split_value,
 )
-from .hyper_platform import get_platform  # noqa: F401: part of this module
+from .callers.hyper_platform import get_platform  # noqa: F401: part of this module
+from .ranks import pairs, ranks
 
 try:
     from torch.distributed.tensor.parallel.style import ParallelStyle

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from .encodings import Encodings
-from .finetune import FineTuning
-from .kt_state import CheckpointOutput, Gradients
+from .callers.finetune import FineTuning
+from .callers.kt_state import CheckpointOutput, Gradients
+from .encodings.encodings import Encodings
 from .lora import LoRAConfig
 
 _SKIP = "_SkipLoRA"

@@ -15,9 +15,9 @@ import math
 
 import torch
 
-from .activations import inputs_of
-from .integers import MAX_SIZE, whole_number
-from .writes import write
+from .base.integers import MAX_SIZE, whole_number
+from .base.writes import write
+from .layers.activations import inputs_of
 
 TARGETS = ("gate", "up", "down")
 

@@ -7,7 +7,7 @@ not have.
 import dataclasses
 import enum
 
-from .encodings import Delayed, Encodings
+from .encodings.encodings import Delayed, Encodings
 
 
 class Format(enum.Enum):

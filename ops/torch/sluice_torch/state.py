@@ -17,11 +17,13 @@ of amaxes (delayed scaling), which begin again.
 import torch
 import torch.distributed as dist
 
-from . import codes, graphs, lora, placement, sharding
-from .moe import PLACEMENT, MoE
-from .scaling import EXTRA_STATE
-from .sharding import EXPERT_RANGE, OF_EXPERTS, WEIGHTS, describe_range
-from .structure import Layout
+from . import graphs, lora
+from .encodings import codes
+from .encodings.scaling import EXTRA_STATE
+from .layers import placement, sharding
+from .layers.moe import PLACEMENT, MoE
+from .layers.sharding import EXPERT_RANGE, OF_EXPERTS, WEIGHTS, describe_range
+from .replacing.structure import Layout
 
 
 def reshard(shards, ranks: int, rank: int | None = None, *, tp: int = 1, spare: int | None = None):

@@ -13,18 +13,21 @@ import warnings
 
 import torch
 
-from . import cache, ranks, recording, scaling
-from .autocast import Chooser, is_in_backward
-from .described_calls import described
-from .encodings import BF16, encodings_of, refuse_unknown
-from .integers import MAX_ROWS, whole_number
-from .linear_graphs import LinearShape, linear_graph
-from .main_grad import AddedToMainGrad, main_grad_of
-from .megatron_groups import checkpoint_classes, tp_group_of
-from .reporting import Reports
-from .sharded_tensors import Cut, Part, describe
-from .tensors import as_stored, empty_weight
-from .writes import write
+from . import cache
+from .base import recording
+from .base.integers import MAX_ROWS, whole_number
+from .base.tensors import as_stored, empty_weight
+from .base.writes import write
+from .encodings import scaling
+from .encodings.autocast import Chooser, is_in_backward
+from .encodings.encodings import BF16, encodings_of, refuse_unknown
+from .layers.linear_graphs import LinearShape, linear_graph
+from .layers.main_grad import AddedToMainGrad, main_grad_of
+from .layers.reporting import Reports
+from .ranks import ranks
+from .ranks.described_calls import described
+from .ranks.megatron_groups import checkpoint_classes, tp_group_of
+from .ranks.sharded_tensors import Cut, Part, describe
 
 _DTYPES = (torch.bfloat16, torch.float32)
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from sluice_torch import lora as adapters
-from sluice_torch.activations import ACTIVATIONS, inputs_of
+from sluice_torch.layers.activations import ACTIVATIONS, inputs_of
 
 
 class EagerMoE(nn.Module):

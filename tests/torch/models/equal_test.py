@@ -7,7 +7,7 @@ from torch import nn
 
 from models.eager_moe import EagerMoE
 from models.supported import SUPPORTED
-from sluice_torch.replace import replace_moe
+from sluice_torch.replacing.replace import replace_moe
 
 ROWS = (2, 150)
 

@@ -6,7 +6,7 @@ import torch
 
 from models.lora_test import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, TOKENS, gradients, make_inputs
 from models.eager_moe import EagerMoE
-from sluice_torch.finetune import FineTuning
+from sluice_torch.callers.finetune import FineTuning
 from sluice_torch.lora import LoRAConfig
 from torch.utils.checkpoint import checkpoint
 

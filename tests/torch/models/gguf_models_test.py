@@ -12,7 +12,9 @@ import torch
 import write_gguf
 from decoder import LanguageModel, Qwen3Block
 from models.layouts import Qwen2Block
-from sluice_torch import codes, convert, gguf, safetensors
+from sluice_torch import convert
+from sluice_torch.encodings import codes
+from sluice_torch.weights import gguf, safetensors
 
 HIDDEN, INTERMEDIATE, EXPERTS, LAYERS = 64, 96, 4, 2
 F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30

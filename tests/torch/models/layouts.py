@@ -241,7 +241,7 @@ LAYOUTS = {
     "transposed": TransposedBlock,
 }
 
-# By the `models` of the row of sluice_torch.families that each belongs to.
+# By the `models` of the row of sluice_torch.replacing.families that each belongs to.
 FAMILIES = {
     "Qwen2-MoE": Qwen2Block,
     "Qwen3-MoE, OLMoE": Qwen3Block,

@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 from models import layouts
 from decoder import Decoder
-from sluice_torch import codes, convert, safetensors, state
+from sluice_torch import convert, state
+from sluice_torch.encodings import codes
+from sluice_torch.weights import safetensors
 
 HIDDEN = INTERMEDIATE = 128
 EXPERTS = 8

@@ -7,7 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from models.lora_test import make_inputs, make_pair
-from sluice_torch.finetune import FineTuning
+from sluice_torch.callers.finetune import FineTuning
 from sluice_torch.lora import LoRAConfig
 
 CONFIG = LoRAConfig(4, 6.0)

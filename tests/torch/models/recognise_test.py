@@ -13,9 +13,9 @@ from torch import nn
 from models import layouts, variants
 from models.eager_moe import EagerMoE
 from models.untouched import assert_untouched, everything_of
-from sluice_torch import replace
-from sluice_torch.replace import replace_moe
-from sluice_torch.structure import Unsupported
+from sluice_torch.replacing import replace
+from sluice_torch.replacing.replace import replace_moe
+from sluice_torch.replacing.structure import Unsupported
 
 
 def random_numbers():

@@ -13,11 +13,13 @@ from torch import nn
 from decoder import Decoder, loss_of
 from models import layouts
 from models.eager_moe import EagerMoE
-from sluice_torch import MoE, families, replaced, sources
+from sluice_torch import MoE
 from sluice_torch.lora import LoRAConfig
-from sluice_torch.replace import _Found, replace_moe
-from sluice_torch.structure import Unsupported
-from sluice_torch.trial import try_replacement
+from sluice_torch.replacing import families, replaced
+from sluice_torch.replacing.replace import _Found, replace_moe
+from sluice_torch.replacing.structure import Unsupported
+from sluice_torch.replacing.trial import try_replacement
+from sluice_torch.weights import sources
 
 PAGE = pathlib.Path("docs/MODELS.md")  # from the root of the tree, or of the runfiles
 
@@ -201,7 +203,7 @@ class ReplaceTest(unittest.TestCase):
                 y, logits = super().forward(x)
                 return nn.functional.dropout(y, 0.1, self.training), logits
 
-        with unittest.mock.patch("sluice_torch.replace.try_replacement", side_effect=try_replacement) as tried:
+        with unittest.mock.patch("sluice_torch.replacing.replace.try_replacement", side_effect=try_replacement) as tried:
             with self.assertRaisesRegex(Unsupported, "another result each time in training mode"):
                 replace(nn.Sequential(Dropping()))
         self.assertEqual(tried.call_count, 2)  # with few intermediate columns, and with all

@@ -39,7 +39,7 @@ def make(layout, dtype, lora=None, group=None, seed=1, experts=8, tp=1):
     """A replaced model with adapters of random numbers, and the state that it had before."""
     model = Model(layout, dtype, seed, experts)
     original = {name: value.clone() for name, value in model.state_dict().items()}
-    with unittest.mock.patch("sluice_torch.replace.try_replacement"):  # replace_test compares outputs and gradients
+    with unittest.mock.patch("sluice_torch.replacing.replace.try_replacement"):  # replace_test compares outputs and gradients
         sluice_torch.replace_moe(model, ep_group=group, lora=lora, threads=1, timeout=20, tp=tp)
     whole = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():

@@ -11,8 +11,8 @@ from models.eager_moe import EagerMoE
 from models.unhandled import PLAIN, UNHANDLED
 from models.untouched import assert_untouched, everything_of
 from models.variants import Block
-from sluice_torch.replace import replace_moe
-from sluice_torch.structure import Unsupported
+from sluice_torch.replacing.replace import replace_moe
+from sluice_torch.replacing.structure import Unsupported
 
 
 def inside(block):

@@ -1,0 +1,8 @@
+"""What the modules for code that calls other libraries (kt, hyper_parallel) are made of.
+
+    finetune        forward and backward by hand
+    hyper_graph     the graphs of hyper_parallel
+    hyper_platform  the platform of hyper_parallel
+    kt_state        gradients and outputs that kt keeps
+    styles          layers that were made whole, divided
+"""
