@@ -88,8 +88,7 @@ class LoadingTest(unittest.TestCase):
                         self.check(layer, drawn)
 
     def test_scales_and_zeros_stay_what_they_are_in_the_file(self):
-        rows = [(gptq, "f16", {}), (awq, "f16", {}), (pack_quantized, "bf16", {"zeros": "words"}), (pack_quantized, "bf16", {"zeros": "codes"})]
-        for writer, scale, options in rows:
+        for writer, scale, options in [(gptq, "f16", {}), (awq, "f16", {})] + [(pack_quantized, "bf16", {"zeros": each}) for each in ("words", "codes")]:
             tensors, drawn = experts(writer, **options)
             layer, wider = make(f"int4:g32z:{scale}"), make("int4:g32z")
             for each in (layer, wider):

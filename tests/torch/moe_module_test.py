@@ -1,8 +1,11 @@
 """sluice_torch.MoE as a module: its state, copies, pickles, types, and steps in flight."""
 
 import copy
+import importlib
 import io
 import os
+import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -180,6 +183,31 @@ with torch.no_grad():
                 self.assertEqual(found.pop("text"), of_layer.pop("text"))
                 for name, tensor in of_layer.items():
                     self.assertTrue(torch.equal(found[name], tensor), (path, name))
+
+    def test_a_pickle_that_names_modules_without_their_rooms_is_the_same_layer(self):
+        layer, batch = make(lora=sluice_torch.LoRAConfig(4, 6.0), encode=sluice_torch.recipe.DelayedScaling()), Batch()
+        batch.run(layer).backward(batch.dy)
+        now = pickle.dumps(layer, protocol=0)
+        before = re.sub(rb"csluice_torch\.\w+\.(\w+)$", rb"csluice_torch.\1", now, flags=re.M)
+        named = set(re.findall(rb"csluice_torch\.(.+)$", before, re.M))
+        self.assertGreaterEqual(named, {b"moe", b"ranks", b"encodings", b"autocast", b"scaling", b"amax", b"graphs", b"lora"})
+        y = batch.run(pickle.loads(now).eval())
+        self.assertTrue(torch.equal(batch.run(pickle.loads(before).eval()), y))
+
+    def test_modules_of_what_files_have_beside_layers_are_found_without_their_rooms(self):
+        for module, room, name in (
+            ("linear_graphs", "layers", "LinearShape"),
+            ("placement", "layers", "Places"),
+            ("replaced", "replacing", "ReplacedBlock"),
+            ("routing", "replacing", "Routing"),
+            ("sharded_tensors", "ranks", "ShardedTensor"),
+            ("structure", "replacing", "Layout"),
+        ):
+            found = importlib.import_module(f"sluice_torch.{module}")
+            self.assertIs(found, importlib.import_module(f"sluice_torch.{room}.{module}"))
+            self.assertEqual(getattr(found, name).__module__, f"sluice_torch.{room}.{module}")
+        with self.assertRaises(ImportError):
+            importlib.import_module("sluice_torch.codes")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ class WheelTest(unittest.TestCase):
             self.assertRegex(wheel.name, rf"^sluice_torch-{re.escape(version)}-py3-none-linux_\w+\.whl$")
             with zipfile.ZipFile(wheel) as archive:
                 names = set(archive.namelist())
-            for name in ("moe.py", "lib/libsluice_torch.so", "bin/sluice", "bin/sluicec", "bin/targets/cpu.json", "bin/graphs/exchange/pairs.json"):
+            modules = [str(path.relative_to(source / "sluice_torch")) for path in (source / "sluice_torch").rglob("*.py")]
+            self.assertIn("layers/moe.py", modules)
+            for name in (*modules, "lib/libsluice_torch.so", "bin/sluice", "bin/sluicec", "bin/targets/cpu.json", "bin/graphs/exchange/pairs.json"):
                 self.assertIn(f"sluice_torch/{name}", names)
             site = os.path.join(folder, "site")
             self.run_python("-m", "pip", "install", *offline, "--target", site, str(wheel), env=home, cwd=folder)

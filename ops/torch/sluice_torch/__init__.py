@@ -2,9 +2,16 @@
 
 sluice_torch.MoE is the layer; the table below lists all other names. A module is imported when it is first used, so
 sluice_torch.Graph and sluice_torch.cache work without PyTorch.
+
+Modules that users import by name are here. All others are in rooms, each of which imports only itself and those before it: base,
+ranks, encodings, layers, replacing, weights, callers (tests/project/rooms_test.py has the order). A room's docstring names its
+modules.
 """
 
 import importlib
+import importlib.abc
+import importlib.machinery
+import sys
 
 # Public name -> the module of this package that defines it.
 _EXPORTS = {
@@ -47,7 +54,40 @@ _RENAMED = {
     "fused_combine": "exchange.combine, or fused_a2a.fused_combine with Megatron's arguments and results",
 }
 
+# Modules that files of torch.save() name as they were before they had rooms -> their rooms. encodings and ranks are names of rooms
+# now, which have the classes themselves.
+_MOVED = {
+    "amax": "encodings",
+    "autocast": "encodings",
+    "linear_graphs": "layers",
+    "moe": "layers",
+    "placement": "layers",
+    "replaced": "replacing",
+    "routing": "replacing",
+    "scaling": "encodings",
+    "sharded_tensors": "ranks",
+    "structure": "replacing",
+}
+
 __all__ = [*_EXPORTS, *_MODULES]
+
+
+class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules by the names that they had before they were in rooms: they are the same modules."""
+
+    def find_spec(self, name: str, path=None, target=None):
+        package, _, module = name.rpartition(".")
+        return importlib.machinery.ModuleSpec(name, self) if package == __name__ and module in _MOVED else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        name = module.__name__.rpartition(".")[2]
+        sys.modules[module.__name__] = importlib.import_module(f".{_MOVED[name]}.{name}", __name__)
+
+
+sys.meta_path.append(_MovedModules())
 
 
 def __getattr__(name: str):
