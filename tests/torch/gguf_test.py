@@ -377,20 +377,20 @@ class GgufTest(unittest.TestCase):
         self.assertEqual(halves.down_weight_scales.dtype, torch.float16)
         self.assertTrue(torch.equal(halves.down_weight_scales.float(), layer.down_weight_scales))
         other = File("Q4_1")
-        with self.assertRaisesRegex(ValueError, "with scales of F32, but the layer has int4:g32z:f16"):
+        with self.assertRaisesRegex(ValueError, "has int4:g32z, but the layer has int4:g32z:f16"):
             sluice_torch.load_experts(other.path, make("int4:g32z:f16"), PREFIX)
-        with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none: expected one of int4:z, int4:g32z"):
+        with self.assertRaisesRegex(ValueError, "has int4:g32z, but the layer has int4:g32: they would be quantised twice"):
             sluice_torch.load_experts(file.path, make("int4:g32,rows=int8"), PREFIX)
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has int4:g64z"):
+        with self.assertRaisesRegex(ValueError, "has int4:g32z, but the layer has int4:g64z"):
             sluice_torch.load_experts(file.path, make("int4:g64z,rows=int8"), PREFIX)
 
     def test_codes_of_mxfp4_are_taken_as_they_are(self):
         file, whole, layer = File("MXFP4"), File("Q4_0"), make("mxfp4")
         sluice_torch.load_experts(file.path, layer, PREFIX)
         self.check(layer, file)
-        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has int4:g32"):
+        with self.assertRaisesRegex(ValueError, "has mxfp4, but the layer has int4:g32"):
             sluice_torch.load_experts(file.path, make("int4:g32"), PREFIX)
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has mxfp4"):
+        with self.assertRaisesRegex(ValueError, "has int4:g32:f16, but the layer has mxfp4"):
             sluice_torch.load_experts(whole.path, make("mxfp4"), PREFIX)
 
     def test_weights_of_two_types_go_into_a_layer_that_has_both(self):
@@ -402,7 +402,7 @@ class GgufTest(unittest.TestCase):
             self.assertTrue(torch.equal(numbers_of(layer, "gate_up_weight", row), torch.cat((gate, up))))
             found, scale = layer.down_weight[row], layer.down_weight_scale[row]
             self.assertLessEqual((found * scale - down).abs().sub(0.5001 * scale).max(), 0)
-        with self.assertRaisesRegex(ValueError, "down_exps.weight has 4-bit codes in groups of 32, but the layer has int8"):
+        with self.assertRaisesRegex(ValueError, "down_exps.weight has int4:g32z, but the layer has int8"):
             sluice_torch.load_experts(whole.path, layer, PREFIX)
         layer = make("int4:g32z,weights.down_weight=bf16")
         sluice_torch.load_experts(file.path, layer, PREFIX)

@@ -102,9 +102,9 @@ class LoadingTest(unittest.TestCase):
             with torch.no_grad():
                 self.assertTrue(torch.equal(layer(x, ids, weights), wider(x, ids, weights)))
             other = {"f16": "bf16", "bf16": "f16"}[scale]
-            with self.assertRaisesRegex(ValueError, f"groups of 32 with scales of {scale.upper()}, but the layer has int4:g32z:{other}"):
+            with self.assertRaisesRegex(ValueError, f"has int4:g32z:{scale}, but the layer has int4:g32z:{other}"):
                 load(Folder(tensors), make(f"int4:g32z:{other}"))
-            with self.assertRaisesRegex(ValueError, "has zeros, but the layer has none"):
+            with self.assertRaisesRegex(ValueError, f"has int4:g32z:{scale}, but the layer has int4:g32:{scale}"):
                 load(Folder(tensors), make(f"int4:g32:{scale}"))
         tensors, drawn = experts(pack_quantized, symmetric=True)
         for layer in (make("int4:g32:bf16"), make("int4:g32z:bf16")):
@@ -123,7 +123,7 @@ class LoadingTest(unittest.TestCase):
                 layer = make(f"int4:g{group}z")
                 load(Folder(tensors), layer)
                 self.check(layer, drawn)
-                with self.assertRaisesRegex(ValueError, f"has zeros, but the layer has none: expected one of int4:z, int4:g{group}z"):
+                with self.assertRaisesRegex(ValueError, f"has int4:g{group}z:bf16, but the layer has int4:g{group}"):
                     load(Folder(tensors), make(f"int4:g{group}"))
         tensors, drawn = experts(pack_quantized, symmetric=True, zeros="words")  # all in the middle
         layer = make("int4:g32")
@@ -304,7 +304,7 @@ class LoadingTest(unittest.TestCase):
         load(Folder(tensors), coded)  # numbers, quantised again
         self.assertEqual(coded.gate_up_weight.dtype, torch.int8)
         pairs = {key: each for name in NAMES for key, each in awq(f"{PREFIX}.0.{name}", Drawn(1, 128, 128, 32, False)).items()}
-        with self.assertRaisesRegex(ValueError, "has 4-bit codes in groups of 32, but the layer has fp8e4m3:128x128"):
+        with self.assertRaisesRegex(ValueError, "has int4:g32z:f16, but the layer has fp8e4m3:128x128"):
             load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2))
 
     def test_mxfp4_is_used_as_it_is(self):
@@ -321,7 +321,7 @@ class LoadingTest(unittest.TestCase):
         for each in (layer, plain):
             load(Folder(tensors, files=2), each)
         self.check_as_they_are(layer, plain, made)
-        with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 32, but the layer has int4:g32"):
+        with self.assertRaisesRegex(ValueError, "has mxfp4, but the layer has int4:g32"):
             load(Folder(tensors), make("int4:g32"))
 
     def test_nvfp4_is_used_as_it_is(self):
@@ -347,7 +347,7 @@ class LoadingTest(unittest.TestCase):
                 for name, part in (("gate_up_weight", "up_proj"), ("down_weight", "down_proj")):
                     self.assertTrue(torch.equal(getattr(layer, f"{name}_factor")[row], made[row, part][2]))
             self.check_as_they_are(layer, plain, made)  # factors that are powers of two round nothing
-            with self.assertRaisesRegex(ValueError, "has 4-bit floats in groups of 16, but the layer has mxfp4"):
+            with self.assertRaisesRegex(ValueError, "has nvfp4, but the layer has mxfp4"):
                 load(Folder(tensors), make("mxfp4"))
             tensors[f"{PREFIX}.1.up_proj.{second}"] = ("F32", (), [3.0])
             with self.assertRaisesRegex(ValueError, r"1.gate_proj.weight\S* has the factor .* but .*1.up_proj.weight\S* has the factor .*: expected the same"):
@@ -443,9 +443,9 @@ class LoadingTest(unittest.TestCase):
         refused("has no model.layers.3.mlp.experts.2.up_proj.weight, .qweight or .weight_packed", without("2.up_proj.qweight"))
         refused("has no model.layers.3.mlp.experts.1.up_proj.scales", without("1.up_proj.scales"))
         refused("has no model.layers.3.mlp.experts.0.down_proj.qzeros", without("0.down_proj.qzeros"))
-        refused("has 4-bit codes in groups of 32, but the layer has int4:g64", same, make("int4:g64,rows=int8"))
-        refused("has 4-bit codes in groups of 32, but the layer has int8: they would be", same, make("int8,rows=int8"))
-        refused("has zeros, but the layer has none: expected one of int4:z, int4:g32z", same, make("int4:g32,rows=int8"))
+        refused("has int4:g32z:f16, but the layer has int4:g64", same, make("int4:g64,rows=int8"))
+        refused("has int4:g32z:f16, but the layer has int8: they would be", same, make("int8,rows=int8"))
+        refused("has int4:g32z:f16, but the layer has int4:g32: they would be", same, make("int4:g32,rows=int8"))
         order = {f"{PREFIX}.0.gate_proj.g_idx": ("I32", (HIDDEN,), [i % 4 for i in range(HIDDEN)])}
         refused("g_idx: groups in another order", lambda tensors: {**tensors, **order})
         small = sluice_torch.MoE(HIDDEN, 64, EXPERTS, TOP_K, encode="int4:g32z,rows=int8")

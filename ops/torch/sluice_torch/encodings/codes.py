@@ -254,13 +254,14 @@ def dequantize_nvfp4(
 _OF_FLOATS = {"F8_E8M0": (quantize_mxfp4, dequantize_mxfp4), "F8_E4M3": (quantize_nvfp4, dequantize_nvfp4)}
 
 
-def numbers_of(stored: Stored, weight: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
+def numbers_of(stored: Stored, weight: torch.Tensor, *beside: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     """The numbers of a weight: the weight itself, or what its codes and the tensors beside them stand for."""
     if not stored.has_codes:
         return weight
     if stored.has_squares:
-        return dequantize_fp8(weight, *beside)
-    return _OF_FLOATS[stored.scale][1](weight, *beside) if stored.scale in _OF_FLOATS else dequantize(weight, *beside)
+        return dequantize_fp8(weight, *beside, dtype=dtype)
+    made = _OF_FLOATS[stored.scale][1] if stored.scale in _OF_FLOATS else dequantize
+    return made(weight, *beside, dtype=dtype)
 
 
 def tensors_of(stored: Stored, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -33,7 +33,8 @@ def _facts_of(text: str) -> _Facts:
 
 
 @functools.lru_cache(maxsize=None)
-def _stored_of(text: str, weight: str) -> Stored:
+def stored_of(text: str, weight: str = "") -> Stored:
+    """What a weight is stored as, of this name or of any other. ValueError: what the library says of another text."""
     return Stored(*_ops().stored(text, weight)) if text else PLAIN
 
 
@@ -111,7 +112,7 @@ class Encodings:
 
     def stored(self, weight: str) -> Stored:
         """What the weight of that name is in memory."""
-        return _stored_of(self.text, weight)
+        return stored_of(self.text, weight)
 
     def check_names(self, weights: tuple[str, ...]):
         """ValueError: a single weight has an encoding and is none of these."""

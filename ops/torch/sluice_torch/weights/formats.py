@@ -9,8 +9,8 @@ import dataclasses
 import torch
 
 from ..encodings import codes
-from ..encodings.encodings import BLOCK
-from ..encodings.stored import DTYPES, SQUARE
+from ..encodings.encodings import BLOCK, stored_of
+from ..encodings.stored import DTYPES, PLAIN, SQUARE, Stored
 from .checkpoint import Checkpoint
 
 # Codes of 4 bits of a word of 32, in GPTQ and pack-quantised files from the lowest bits on, so that their bytes are pairs of codes
@@ -23,51 +23,31 @@ _WORDS, _INTEGERS, _FLOATS, _EXPONENTS = ("I32",), ("I32", "I64"), ("F16", "BF16
 
 @dataclasses.dataclass
 class Matrix:
-    """Numbers; or pairs of codes of 4 bits with scale and zero: number = code * scale + zero, or (code - zero) * scale if zeros are
-    codes, or (code - 8) * scale if there are none; or pairs of E2M1 with powers of two as scales, or with E4M3 and a factor; or codes of E4M3 with a scale for
-    each square; or codes of 8 bits with a scale for each row."""
+    """A matrix [out, in]: numbers of a floating type, or codes of an encoding, which may be one that no layer has."""
 
     name: str
-    numbers: torch.Tensor | None = None  # [out, in], a floating type
-    pairs: torch.Tensor | None = None  # uint8 [out, in / 2], as sluice_torch.quantize() makes them
-    scale: torch.Tensor | None = None  # [out, groups], a floating type, or uint8: exponents of powers of two plus 127, or with
-    # a factor E4M3; of squares float32 [out / 128, in / 128], rounded up
-    zero: torch.Tensor | None = None  # [out, groups], float32, or int8: the codes that stand for 0; None: all 8
-    squares: torch.Tensor | None = None  # uint8 [out, in], as sluice_torch.quantize_fp8() makes them
-    factor: torch.Tensor | None = None  # float32 [1]
-    eights: torch.Tensor | None = None  # int8 [out, in], as sluice_torch.quantize() makes them, with scale float32 [out, 1]
+    tensor: torch.Tensor  # numbers; or codes, as sluice_torch.quantize() and so on make them
+    stored: Stored = PLAIN
+    beside: tuple[torch.Tensor, ...] = ()  # of codes: scales, of any floating type if they are numbers; zeros; a factor
 
     @property
     def shape(self) -> tuple[int, int]:
-        for whole in (self.numbers, self.squares, self.eights):
-            if whole is not None:
-                return tuple(whole.shape)
-        return self.pairs.shape[0], 2 * self.pairs.shape[1]
-
-    @property
-    def group(self) -> int:
-        return self.shape[1] // self.scale.shape[1]
-
-    @property
-    def scale_type(self) -> str:
-        """As Stored.scale."""
-        if self.scale.dtype != torch.uint8:
-            return next((name for name in _FLOATS if DTYPES[name] == self.scale.dtype), "F32")
-        return "F8_E8M0" if self.factor is None else "F8_E4M3"
+        return self.tensor.shape[0], self.tensor.shape[1] * self.stored.per_element
 
     def decoded(self) -> torch.Tensor:
         """The numbers, of codes in float32."""
-        if self.numbers is not None:
-            return self.numbers
-        if self.squares is not None:
-            return codes.dequantize_fp8(self.squares, self.scale, torch.float32)
-        if self.eights is not None:
-            return codes.dequantize(self.eights, self.scale, None, torch.float32)
-        if self.factor is not None:
-            return codes.dequantize_nvfp4(self.pairs, self.scale, self.factor, torch.float32)
-        if self.scale_type == "F8_E8M0":
-            return codes.dequantize_mxfp4(self.pairs, self.scale, torch.float32)
-        return codes.dequantize(self.pairs, self.scale, self.zero, torch.float32)
+        return codes.numbers_of(self.stored, self.tensor, *self.beside, dtype=torch.float32)
+
+
+def in_groups(name: str, pairs: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None = None) -> Matrix:
+    """Codes of 4 bits, two per byte, with scales [out, groups], and zeros of that shape: float32 numbers, which are added, or int8 codes,
+    which stand for 0; None: all are 8."""
+    kind = next((each for each in _FLOATS if DTYPES[each] == scale.dtype), "F32")
+    along = 0 if scale.shape[1] == 1 else 2 * pairs.shape[1] // scale.shape[1]
+    text = f"int4:g{along}" if along else "int4:" * (zero is not None) or "int4"
+    text += "z" * (zero is not None) + f":{kind.lower()}" * (kind != "F32")
+    stored = stored_of("int4")._replace(name=text, along=along, has_zeros=zero is not None, scale=kind)
+    return Matrix(name, pairs, stored, (scale,) if zero is None else (scale, zero))
 
 
 def read(checkpoint: Checkpoint, base: str) -> Matrix:
@@ -132,7 +112,7 @@ def _in_squares(checkpoint: Checkpoint, base: str, weight: torch.Tensor, name: s
         if len(shape) == 2 and all(shape) and not any(size % count for size, count in zip(sizes, shape)):
             said += f", found blocks of {sizes[0] // shape[0]} x {sizes[1] // shape[1]}"
         raise ValueError(said)
-    return Matrix(f"{base}.weight", scale=checkpoint[name].float(), squares=weight)
+    return Matrix(f"{base}.weight", weight, stored_of("fp8e4m3:128x128"), (checkpoint[name].float(),))
 
 
 def _int8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
@@ -145,7 +125,7 @@ def _int8(checkpoint: Checkpoint, base: str, weight: torch.Tensor) -> Matrix:
         points = _of_rows(checkpoint, zeros, rows, ("I8",))
         if points.any():
             return Matrix(f"{base}.weight", (weight.float() - points) * scale)
-    return Matrix(f"{base}.weight", scale=scale.expand(rows, 1), eights=weight)
+    return Matrix(f"{base}.weight", weight, stored_of("int8"), (scale.expand(rows, 1),))
 
 
 def _of_rows(checkpoint: Checkpoint, name: str, rows: int, types: tuple) -> torch.Tensor:
@@ -170,7 +150,7 @@ def _mxfp4(checkpoint: Checkpoint, base: str) -> Matrix:
     if columns % BLOCK:
         raise ValueError(f"{name} has rows of {columns}, expected a multiple of the {BLOCK} of a block of MXFP4")
     scale = _part(checkpoint, f"{base}.weight_scale", (rows, columns // BLOCK), _EXPONENTS)
-    return Matrix(name, pairs=pairs, scale=scale)
+    return Matrix(name, pairs, stored_of("mxfp4"), (scale,))
 
 
 def _nvfp4(checkpoint: Checkpoint, base: str, weight: str, second: str) -> Matrix:
@@ -187,7 +167,7 @@ def _nvfp4(checkpoint: Checkpoint, base: str, weight: str, second: str) -> Matri
     if found.numel() != 1 or not torch.isfinite(found).all() or not found.item() > 0:
         raise ValueError(f"{of_all} is {found.flatten()[:2].tolist()} of shape {list(found.shape)}, expected one positive number")
     factor = found.reshape(1) if second == "weight_scale_2" else 1 / found.reshape(1)
-    return Matrix(name, pairs=pairs, scale=scale, factor=factor)
+    return Matrix(name, pairs, stored_of("nvfp4"), (scale, factor))
 
 
 def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
@@ -209,7 +189,7 @@ def _grouped(checkpoint: Checkpoint, base: str) -> Matrix:
         _check_order(checkpoint, f"{base}.g_idx", length, groups)
         if _quantization(checkpoint).get("checkpoint_format", "gptq") != "gptq_v2":
             zeros = zeros + 1 & 15  # the first version of the format stores zeros less 1
-    return Matrix(f"{base}.qweight", pairs=pairs, scale=scale.t(), zero=_unless_symmetric(zeros.t()))
+    return in_groups(f"{base}.qweight", pairs, scale.t(), _unless_symmetric(zeros.t()))
 
 
 def _check_order(checkpoint: Checkpoint, name: str, length: int, groups: int):
@@ -238,15 +218,15 @@ def _pack_quantized(checkpoint: Checkpoint, base: str) -> Matrix:
     zeros = _zero_points(checkpoint, base, bits, rows, groups)
     made = words.view(torch.uint8)[:, : columns * bits // 8]
     if bits == 4:
-        return Matrix(name, pairs=made, scale=scale, zero=_unless_symmetric(zeros))
+        return in_groups(name, made, scale, _unless_symmetric(zeros))
     if groups == 1 and bool((zeros == 128).all()):
-        return Matrix(name, scale=scale.float(), eights=(made ^ 128).view(torch.int8))
+        return Matrix(name, (made ^ 128).view(torch.int8), stored_of("int8"), (scale.float(),))
     made = made.unflatten(1, (groups, -1)) - zeros.unsqueeze(-1)
     return Matrix(name, (made * scale.float().unsqueeze(-1)).flatten(1))
 
 
 def _unless_symmetric(zeros: torch.Tensor) -> torch.Tensor | None:
-    """The codes of 4 bits that stand for 0 as Matrix.zero."""
+    """The codes of 4 bits that stand for 0, for in_groups()."""
     return None if bool((zeros == 8).all()) else zeros.to(torch.int8)
 
 

@@ -90,7 +90,7 @@ class Gguf:
             raise ValueError(f"{part.path}: {name} has sizes {sizes}, expected 1 to {_DECODED_DIMENSIONS} of them, each from 1 on")
         kind, blocks = self._rows(name, name, 0, math.prod(sizes[1:]))
         if kind.is_plain:
-            return kind.matrix(name, blocks).numbers.view(*reversed(sizes))
+            return kind.matrix(name, blocks).tensor.view(*reversed(sizes))
         made, rows = torch.empty(len(blocks), sizes[0]), max(1, _DECODED // sizes[0])
         for to, some in zip(made.split(rows), blocks.split(rows)):
             write(to, kind.matrix(name, some).decoded())

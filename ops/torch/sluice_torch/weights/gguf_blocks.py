@@ -27,7 +27,8 @@ import typing
 import torch
 
 from ..encodings.codes import in_pairs
-from .formats import Matrix
+from ..encodings.encodings import stored_of
+from .formats import Matrix, in_groups
 
 # The numbers of the codes of IQ4_NL, in ascending order.
 _IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -56,12 +57,12 @@ def _q8_0(name: str, blocks: torch.Tensor) -> Matrix:
 
 
 def _q4_0(name: str, blocks: torch.Tensor) -> Matrix:
-    return Matrix(name, pairs=_pairs(_split(blocks[..., 2:])), scale=_halves(blocks[..., :2]).squeeze(-1))
+    return in_groups(name, _pairs(_split(blocks[..., 2:])), _halves(blocks[..., :2]).squeeze(-1))
 
 
 def _q4_1(name: str, blocks: torch.Tensor) -> Matrix:
     scale, least = _halves(blocks[..., :4]).unbind(-1)
-    return Matrix(name, pairs=_pairs(_split(blocks[..., 4:])), scale=scale.float(), zero=least.float())
+    return in_groups(name, _pairs(_split(blocks[..., 4:])), scale.float(), least.float())
 
 
 def _q5_0(name: str, blocks: torch.Tensor) -> Matrix:
@@ -75,7 +76,7 @@ def _q5_1(name: str, blocks: torch.Tensor) -> Matrix:
 
 
 def _mxfp4(name: str, blocks: torch.Tensor) -> Matrix:
-    return Matrix(name, pairs=_pairs(_split(blocks[..., 1:])), scale=blocks[..., 0].contiguous())
+    return Matrix(name, _pairs(_split(blocks[..., 1:])), stored_of("mxfp4"), (blocks[..., 0].contiguous(),))
 
 
 def _iq4_nl(name: str, blocks: torch.Tensor) -> Matrix:
@@ -100,7 +101,7 @@ def _q3_k(name: str, blocks: torch.Tensor) -> Matrix:
 
 def _q4_k(name: str, blocks: torch.Tensor) -> Matrix:
     scale, minimum = _scales_and_minima(blocks[..., :16])
-    return Matrix(name, pairs=_pairs(_groups(blocks[..., 16:]).flatten(-2)), scale=scale.flatten(1), zero=-minimum.flatten(1))
+    return in_groups(name, _pairs(_groups(blocks[..., 16:]).flatten(-2)), scale.flatten(1), -minimum.flatten(1))
 
 
 def _q5_k(name: str, blocks: torch.Tensor) -> Matrix:

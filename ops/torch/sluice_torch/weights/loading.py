@@ -5,7 +5,7 @@ import torch
 from ..base.integers import MAX_EXPERTS, whole_number
 from ..base.tensors import in_memory
 from ..encodings import codes
-from ..encodings.stored import SQUARE, Stored
+from ..encodings.stored import DTYPES, Stored
 from ..layers import sharding
 from . import formats, gguf
 from .checkpoint import Checkpoint
@@ -134,29 +134,19 @@ def _shard(layer: torch.nn.Module, matrix: formats.Matrix, part: tuple) -> forma
     shape, dimension = layer.shape, part[2]
     if shape.tp == 1:
         return matrix
-    own = slice(layer.shard * shape.part, (layer.shard + 1) * shape.part)
-    if matrix.squares is not None:
-        if shape.part % SQUARE:
+    stored, begin = matrix.stored, layer.shard * shape.part
+    together = stored.across if dimension == 0 else stored.along  # numbers that share a scale; 0: all
+    if together and shape.part % together:
+        if stored.has_squares:
             return _shard(layer, formats.Matrix(matrix.name, matrix.decoded()), part)
-        of_scales = slice(own.start // SQUARE, own.stop // SQUARE)
-        scale, made = ((each[at] if dimension == 0 else each[:, at]) for each, at in ((matrix.scale, of_scales), (matrix.squares, own)))
-        return formats.Matrix(matrix.name, scale=scale, squares=made)
-    if matrix.numbers is not None:
-        return formats.Matrix(matrix.name, matrix.numbers[own] if dimension == 0 else matrix.numbers[:, own])
-    if matrix.eights is not None:
-        scale, eights = (matrix.scale[own], matrix.eights[own]) if dimension == 0 else (matrix.scale, matrix.eights[:, own])
-        return formats.Matrix(matrix.name, scale=scale, eights=eights)
-    if dimension == 0:
-        of_scales = (own,)
-    elif matrix.scale.shape[1] == 1:
-        of_scales = ()
-    else:
-        if shape.part % matrix.group:
-            raise ValueError(f"{matrix.name} has groups of {matrix.group}, expected a divisor of a shard's {shape.part} columns")
-        of_scales = (slice(None), slice(own.start // matrix.group, own.stop // matrix.group))
-    scale, zero = (None if each is None else each[of_scales] for each in (matrix.scale, matrix.zero))
-    pairs = matrix.pairs[own] if dimension == 0 else matrix.pairs[:, own.start // 2 : own.stop // 2]
-    return formats.Matrix(matrix.name, None, pairs, scale, zero, factor=matrix.factor)
+        raise ValueError(f"{matrix.name} has groups of {together}, expected a divisor of a shard's {shape.part} columns")
+
+    def own(tensor: torch.Tensor, each: int) -> torch.Tensor:
+        at = slice(begin // each, (begin + shape.part) // each)
+        return tensor[at] if dimension == 0 else tensor[:, at]
+
+    beside = (each if each.dim() == 1 or not together else own(each, together) for each in matrix.beside)
+    return formats.Matrix(matrix.name, own(matrix.tensor, 1 if dimension == 0 else stored.per_element), stored, tuple(beside))
 
 
 def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], name: str, given: list[tuple], requantise: bool) -> bool:
@@ -170,7 +160,7 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
             for each, tensor in tensors.items():
                 checkpoint.copy_into(getattr(layer, each)[row], tensor[0])
         return True
-    factors = {matrix.factor.item(): matrix.name for _, matrix in given if matrix.factor is not None}
+    factors = {matrix.beside[-1].item(): matrix.name for _, matrix in given if matrix.stored.has_factor}
     if stored.has_codes and len(factors) > 1:
         said = " but ".join(f"{name} has the factor {factor:.9g}" for factor, name in factors.items())
         raise ValueError(f"{said}: expected the same, since the codes of a layer have one for both")
@@ -192,40 +182,31 @@ def _part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor
 
 def _has_numbers(stored: Stored, matrix: formats.Matrix) -> bool:
     """Whether codes of the layer are made of its numbers."""
-    is_other = matrix.squares is not None and not stored.has_squares or matrix.eights is not None and stored.element != "I8"
-    return matrix.numbers is not None or is_other
+    own = matrix.stored
+    return not own.has_codes or own.bits == 8 and own.element != stored.element
 
 
 def _is_other(stored: Stored, matrix: formats.Matrix) -> str:
     """Why a layer cannot have the codes of a matrix; empty: it can."""
     if _has_numbers(stored, matrix):
         return f"{matrix.name} has no codes of 4 bits, but another part of that weight has: expected the same of both"
-    if matrix.squares is not None or matrix.eights is not None:
+    own, length = matrix.stored, matrix.shape[1]
+    has_scales = own.scale == stored.scale or stored.scale == "F32" and own.scale in DTYPES  # which become wider
+    has_blocks = (own.across, own.along or length, own.has_factor) == (stored.across, stored.along or length, stored.has_factor)
+    if own.element == stored.element and has_scales and has_blocks and own.has_zeros <= stored.has_zeros:
         return ""
-    group = 0 if matrix.scale.shape[1] == 1 and not stored.group else matrix.group
-    are_numbers = matrix.scale.is_floating_point()
-    if stored.bits != 4 or group != stored.group or matrix.scale_type != stored.scale and not (are_numbers and stored.scale == "F32"):
-        kind = "4-bit codes" if are_numbers else "4-bit floats"
-        scales = f" with scales of {matrix.scale_type}" if stored.scale in ("F16", "BF16") else ""
-        return (
-            f"{matrix.name} has {kind} in groups of {matrix.group}{scales}, but the layer has {stored.name}: "
-            "they would be quantised twice, which only sluice_torch.convert does, on request"
-        )
-    if not stored.has_zeros and matrix.zero is not None:
-        return f"{matrix.name} has zeros, but the layer has none: expected one of int4:z, int4:g{matrix.group}z"
-    return ""
+    return (
+        f"{matrix.name} has {own.name}, but the layer has {stored.name}: they would be quantised twice, which only sluice_torch.convert does, "
+        "on request"
+    )
 
 
 def _as_they_are(stored: Stored, matrix: formats.Matrix) -> tuple[torch.Tensor, ...]:
     """Codes, scale and zero or factor as a layer has them."""
     if why := _is_other(stored, matrix):
         raise ValueError(why)
-    if matrix.squares is not None:
-        return matrix.squares, matrix.scale
-    if matrix.eights is not None:
-        return matrix.eights, matrix.scale
-    if not stored.has_zeros:
-        return matrix.pairs, matrix.scale, *([] if matrix.factor is None else [matrix.factor])
-    zero = torch.full_like(matrix.scale, codes.HALF, dtype=torch.int8) if matrix.zero is None else matrix.zero
-    is_number = stored.scale == "F32" and zero.dtype == torch.int8
-    return matrix.pairs, matrix.scale, -zero.float() * matrix.scale.float() if is_number else zero
+    scale, *more = matrix.beside
+    if stored.has_zeros:
+        zero = more[0] if more else torch.full_like(scale, codes.HALF, dtype=torch.int8)
+        more = [-zero.float() * scale.float() if stored.scale == "F32" and zero.dtype == torch.int8 else zero]
+    return matrix.tensor, scale, *more
