@@ -77,9 +77,9 @@ def split_text(path, length: int, count: int = 64) -> tuple[torch.Tensor, torch.
     return text[:-size], torch.stack([held[start : start + length + 1] for start in starts]).long()
 
 
-def batch_of(text: torch.Tensor, step: int, batch: int, length: int) -> torch.Tensor:
-    """[batch, length + 1]: random stretches of the text, the same in each run of this step."""
-    starts = torch.randint(0, len(text) - length, (batch,), generator=torch.Generator().manual_seed(step))
+def batch_of(text: torch.Tensor, step: int, batch: int, length: int, seed: int = 1) -> torch.Tensor:
+    """[batch, length + 1]: random stretches of the text, the same in each run of this step with this seed."""
+    starts = torch.randint(0, len(text) - length, (batch,), generator=torch.Generator().manual_seed(step + 1_000_000 * (seed - 1)))
     return torch.stack([text[start : start + length + 1] for start in starts.tolist()]).long()
 
 
@@ -125,10 +125,10 @@ def encoding_of(folder) -> str:
     return json.loads(made.read_text())["encode"] if made.is_file() else "bf16"
 
 
-def new_model(config: dict) -> LanguageModel:
+def new_model(config: dict, seed: int = 1) -> LanguageModel:
     """A model with eager experts in float32, initialised to be trained."""
     layers, hidden, heads, experts, top_k, intermediate = (config[name] for name in SIZES)
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     model = LanguageModel(lambda: Qwen3Block(hidden, intermediate, experts, top_k), layers, hidden, heads)
     for matrix in (each for each in model.parameters() if each.dim() == 2):
         nn.init.normal_(matrix, std=0.02)

@@ -16,7 +16,7 @@ from common import RANK, RANKS, say
 from decoder import loss_of
 from tqdm import tqdm
 
-SIZES = {"layers": 4, "hidden": 256, "heads": 4, "num-experts": 16, "top-k": 2, "intermediate": 384, "length": 256, "batch": 8}
+SIZES = {"layers": 4, "hidden": 256, "heads": 4, "num-experts": 16, "top-k": 2, "intermediate": 384, "length": 256, "batch": 8, "seed": 1}
 
 
 def options():
@@ -63,7 +63,7 @@ def main():
         raise ValueError(f"--batch is {args.batch} and --minutes {args.minutes}, expected a multiple of the ranks, {RANKS}, and some time")
     text, windows = common.split_text(args.text, args.length)
     signal.signal(signal.SIGINT, lambda *_: signals.append(True))
-    model = common.new_model(config)
+    model = common.new_model(config, args.seed)
     size = sum(each.numel() for each in model.parameters())
     if args.experts == "sluice":
         sluice_torch.replace_moe(model, ep_group=dist.group.WORLD if RANKS > 1 else None)
@@ -79,7 +79,7 @@ def main():
     begin, ended = time.perf_counter() - elapsed, False
     while not ended:
         optimizer.param_groups[0]["lr"] = args.rate * min(1, (len(rows) + 1) / 50) * (0.55 + 0.45 * math.cos(math.pi * share()))
-        batch, started = common.batch_of(text, len(rows), args.batch, args.length)[RANK::RANKS], time.perf_counter()
+        batch, started = common.batch_of(text, len(rows), args.batch, args.length, args.seed)[RANK::RANKS], time.perf_counter()
         found, now = train_step(model, optimizer, batch, args.top_k), time.perf_counter()
         numbers = torch.tensor([*found, now - started, now - begin, len(signals)], dtype=torch.float64)
         loss, load, balancing, seconds, elapsed, interrupted = (common.all_reduce(numbers) / RANKS).tolist()
