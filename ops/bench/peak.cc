@@ -22,8 +22,9 @@ double runCodesPeak(Isa isa, int64_t loops) {
     case Isa::kPortable:
       return runPortablePeak(loops);  // codes are multiplied in fp32
     case Isa::kAvx2:
-    case Isa::kAvxVnni:
       return runAvx2CodesPeak(loops);
+    case Isa::kAvxVnni:
+      return runAvxVnniCodesPeak(loops);
     case Isa::kAvx512Bf16:
       return runAvx512CodesPeak(loops);
     case Isa::kAmx:

@@ -14,10 +14,11 @@ double runCodesPeak(Isa isa, int64_t loops);
 
 double runPortablePeak(int64_t loops);  // vectors of four, multiplied and added
 double runAvx2FmaPeak(int64_t loops);
-double runAvx2CodesPeak(int64_t loops);    // vpmaddwd and an addition; vpdpbusd of AVX-VNNI may do more
-double runAvx512DotPeak(int64_t loops);    // vdpbf16ps
-double runAvx512CodesPeak(int64_t loops);  // vpdpbusd
-double runAmxDotPeak(int64_t loops);       // tdpbf16ps
-double runAmxCodesPeak(int64_t loops);     // tdpbssd
+double runAvx2CodesPeak(int64_t loops);     // vpmaddwd and an addition
+double runAvxVnniCodesPeak(int64_t loops);  // vpdpbusd
+double runAvx512DotPeak(int64_t loops);     // vdpbf16ps
+double runAvx512CodesPeak(int64_t loops);   // vpdpbusd
+double runAmxDotPeak(int64_t loops);        // tdpbf16ps
+double runAmxCodesPeak(int64_t loops);      // tdpbssd
 
 }  // namespace sluice::ops
