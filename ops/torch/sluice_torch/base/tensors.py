@@ -1,7 +1,9 @@
 """Tensors in the form that the library accepts, and in memory that it reads fast."""
 
 import ctypes
+import functools
 import mmap
+import os
 
 import torch
 
@@ -21,6 +23,22 @@ def empty_weight(*sizes, dtype: torch.dtype | None = None) -> torch.Tensor:
         # a hint: where it is refused, pages stay small
         ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_HUGEPAGE)
     return made
+
+
+# What mallopt() calls the size from which each allocation is a mapping of its own, and the size of free memory that is given back.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+
+
+@functools.lru_cache(maxsize=None)
+def keep_freed_memory():
+    """Lets the C library keep freed memory for the next allocation. A step of training makes temporary tensors as large as all experts of a
+    layer (gradients, and what optimizers compute), and the system would clear their pages anew each time. A process that has set
+    variables of malloc itself keeps its settings."""
+    is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    library = ctypes.CDLL(None)
+    if not is_set and hasattr(library, "mallopt"):
+        library.mallopt(_MMAP_THRESHOLD, 1 << 30)
+        library.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def in_memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from .. import cache, graphs
 from ..base import recording
-from ..base.tensors import empty_weight
+from ..base.tensors import empty_weight, keep_freed_memory
 from ..base.writes import write
 from ..encodings import scaling
 from ..encodings.amax import amax_of
@@ -471,6 +471,8 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         key = (os.getpid(), shape, needed, precise, accumulate, self.device)
         if key in self._layers:
             return key, None
+        if any(needed[2:]):
+            keep_freed_memory()
         return key, self._compile(shape, needed, "F32" if precise else "BF16", accumulate)
 
     def _layer(self, shared: ranks.Shared, *program):
