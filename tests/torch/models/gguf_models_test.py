@@ -272,6 +272,8 @@ class ExportTest(unittest.TestCase):
             refused(expected)
         self.write({**state, "model.layers.0.self_attn.rotary": torch.ones(3)})
         refused("model.layers.0.self_attn.rotary has no name in GGUF files")
+        self.write({name.replace("model.layers.0.mlp", "other"): each for name, each in state.items()})
+        refused("other.experts has no name in GGUF files, expected model.layers.N.mlp.experts")
         refused("is a GGUF file, expected safetensors files and config.json", source=file_of(self.folder, model_of()))
         self.write(state)
         path.write_bytes(b"before")

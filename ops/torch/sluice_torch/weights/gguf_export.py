@@ -86,7 +86,9 @@ def write(path, checkpoint: Checkpoint, experts: list, kind: str, encoded: typin
 
 def _of_experts(experts, kind: str, number: int, encoded: typing.Callable[[int], dict]) -> list[_Tensor]:
     """Gate, up and down of a layer, [experts, out, in] each."""
-    layer, made = re.search(r"\.(\d+)\.", experts.prefix)[1], {}
+    match, made = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts", experts.prefix), {}
+    if match is None:
+        raise ValueError(f"{experts.prefix} has no name in GGUF files, expected model.layers.N.mlp.experts")
 
     def data(part: int) -> torch.Tensor:
         if not made:
@@ -100,7 +102,7 @@ def _of_experts(experts, kind: str, number: int, encoded: typing.Callable[[int],
 
     up, down = (experts.count, experts.intermediate, experts.hidden), (experts.count, experts.hidden, experts.intermediate)
     return [
-        _Tensor(f"blk.{layer}.{name}.weight", shape, kind, lambda part=part: data(part))
+        _Tensor(f"blk.{match[1]}.{name}.weight", shape, kind, lambda part=part: data(part))
         for part, (name, shape) in enumerate(zip(gguf.NAMES, (up, up, down)))
     ]
 
