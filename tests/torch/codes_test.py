@@ -210,6 +210,8 @@ class CodesTest(unittest.TestCase):
                 # what scales are rounded by moves the ends, where codes end, too
                 self.assertTrue((off <= steps * (0.5 + 15 * 2.0 ** (-11 if dtype == torch.float16 else -8))).all())
                 pairs = torch.stack((made & 15, made >> 4), -1).flatten(-2)
+                counted = zero[0].repeat_interleave(32, -1) if zeros else 8
+                self.assertTrue(torch.equal(pairs, (torch.round(weight / steps) + counted).clamp(0, 15).to(torch.uint8)))
                 for row in ((0, 0), (1, 1)):
                     self.assertEqual(pairs[row].unique().tolist(), [zero[0][row].max().item() if zeros else 8])
         with self.assertRaisesRegex(ValueError, "a weight with a scale of 1.43e\\+05 has none of torch.float16"):
