@@ -67,7 +67,7 @@ def convert(source, target, encode: str, *, requantise: bool = False, progress: 
     progress    True: shows a bar (package tqdm)
 
     A file has its name when it is complete. If a conversion was interrupted, or the disk was full, the same call goes on with the files
-    that are missing, as long as those of the source have the sizes and times that sluice.json has; a GGUF file begins anew. At any time one
+    that are missing, as long as the files of the source have the sizes and times that sluice.json has; a GGUF file begins anew. At any time one
     layer is held.
     ValueError: files that load_experts() refuses; no experts; a target with something else. OSError: a file cannot be written.
     """

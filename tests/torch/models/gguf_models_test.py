@@ -229,6 +229,18 @@ class ExportTest(unittest.TestCase):
                 self.assertEqual({file.type_of(name) for name in file.names() if "norm" in name or "gate_inp" in name}, {"F32"})
                 self.assertEqual(file.type_of("blk.0.attn_q.weight"), "BF16")
 
+    def test_shared_experts_are_written(self):
+        state = model_of(block=Qwen2Block).state_dict()
+        self.write(state, model_type="qwen2_moe", norm_topk_prob=False, shared_expert_intermediate_size=INTERMEDIATE)
+        convert.convert(self.source, self.folder / "made.gguf", "bf16")
+        made = model_of(1, Qwen2Block).to("meta")
+        self.assertEqual(sluice_torch.load_model(made, self.folder / "made.gguf"), ([], [], [], []))
+        for name, tensor in made.state_dict().items():
+            self.assertTrue(torch.equal(tensor, state[name]), name)
+        file = gguf.Gguf(self.folder / "made.gguf")
+        self.assertEqual((file.shape_of("blk.1.ffn_gate_inp_shexp.weight"), file.shape_of("blk.1.ffn_gate_inp.weight")), ((HIDDEN,), (EXPERTS, HIDDEN)))
+        self.assertEqual(file.metadata["qwen2moe.expert_shared_feed_forward_length"], INTERMEDIATE)
+
     def test_codes_are_blocks_as_the_format_has_them(self):
         state = model_of().state_dict()
         convert.convert(self.source, self.folder / "made.gguf", "int4:g32:f16")
@@ -273,7 +285,7 @@ class ExportTest(unittest.TestCase):
         self.write({**state, "model.layers.0.self_attn.rotary": torch.ones(3)})
         refused("model.layers.0.self_attn.rotary has no name in GGUF files")
         self.write({name.replace("model.layers.0.mlp", "other"): each for name, each in state.items()})
-        refused("other.experts has no name in GGUF files, expected model.layers.N.mlp.experts")
+        refused("the model has experts other.experts, expected model.layers.N.mlp.experts, as transformers has them")
         refused("is a GGUF file, expected safetensors files and config.json", source=file_of(self.folder, model_of()))
         self.write(state)
         path.write_bytes(b"before")

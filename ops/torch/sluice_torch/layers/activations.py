@@ -7,7 +7,7 @@ def _scaled_silu(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-# Keys are the names of the graph format; those of LIMITED have a limit, those of UNGATED no gate.
+# Keys are the names of the graph format. Activations of LIMITED have a limit, activations of UNGATED have no gate.
 ACTIVATIONS = {
     "swiglu": lambda gate, up, limit: torch.nn.functional.silu(gate) * up,
     "geglu": lambda gate, up, limit: torch.nn.functional.gelu(gate, approximate="tanh") * up,
@@ -23,5 +23,5 @@ UNGATED = ("silu", "relu2")
 
 
 def inputs_of(activation: str) -> int:
-    """The matrices before an activation: those of gate and up, or that of up alone."""
+    """The number of matrices before an activation: gate and up, or up alone."""
     return 1 if activation in UNGATED else 2

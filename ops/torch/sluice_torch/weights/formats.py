@@ -44,8 +44,8 @@ def in_groups(name: str, pairs: torch.Tensor, scale: torch.Tensor, zero: torch.T
     which stand for 0; None: all are 8."""
     kind = next((each for each in _FLOATS if DTYPES[each] == scale.dtype), "F32")
     along = 0 if scale.shape[1] == 1 else 2 * pairs.shape[1] // scale.shape[1]
-    text = f"int4:g{along}" if along else "int4:" * (zero is not None) or "int4"
-    text += "z" * (zero is not None) + f":{kind.lower()}" * (kind != "F32")
+    blocks = (f"g{along}" if along else "") + ("" if zero is None else "z")
+    text = ":".join(each for each in ("int4", blocks, "" if kind == "F32" else kind.lower()) if each)
     stored = stored_of("int4")._replace(name=text, along=along, has_zeros=zero is not None, scale=kind)
     return Matrix(name, pairs, stored, (scale,) if zero is None else (scale, zero))
 

@@ -1,7 +1,6 @@
 """Writes a whole model as one GGUF file: `python3 -m sluice_torch.convert SOURCE TARGET.gguf` (docs/MODELS.md, *GGUF files*)."""
 
 import math
-import re
 import struct
 import typing
 
@@ -11,15 +10,15 @@ from ..encodings.codes import from_pairs
 from . import gguf, safetensors
 from .checkpoint import Checkpoint
 from .gguf_blocks import KINDS
-from .gguf_models import ARCHITECTURES, names_in_files
+from .gguf_models import ARCHITECTURES, layer_in_file, names_in_files, translated
 
 _ALIGNMENT = 32
 _NUMBER = {kind.name: number for number, kind in KINDS.items()}
-_PLAIN = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+_PLAIN = ("F32", "F16", "BF16")
 # Encodings that a type of the format is the same as, bit by bit.
 TYPES = {"bf16": "BF16", "int4:g32:f16": "Q4_0", "mxfp4": "MXFP4"}
 # Metadata below the architecture -> what config.json of transformers calls it, and what it is where that says nothing; None: it must say it,
-# "": then the file does not, either. Whole numbers are U32; those of the last group are F32.
+# "": then the file does not, either. Whole numbers are U32, floats F32.
 _WHOLE = {
     "block_count": ("num_hidden_layers", None),
     "context_length": ("max_position_embeddings", None),
@@ -61,12 +60,13 @@ def write(path, checkpoint: Checkpoint, experts: list, kind: str, encoded: typin
     OSError: the file cannot be written; then there is none.
     """
     architecture, metadata = _metadata(checkpoint)
-    names, tensors, inside = names_in_files(ARCHITECTURES[architecture]), [], set()
+    family, tensors, inside = ARCHITECTURES[architecture], [], set()
+    names = names_in_files(family)
     for number, each in enumerate(experts):
         if not each.is_gated:
             raise ValueError(f"{each.prefix} has no gate, expected one: {architecture}")
         inside.update(each.names)
-        tensors += _of_experts(each, kind, number, encoded)
+        tensors += _of_experts(layer_in_file(family, checkpoint.path, each.prefix), each, kind, number, encoded)
     for name in checkpoint:
         if name not in inside:
             tensors.append(_other(checkpoint, name, names))
@@ -84,11 +84,9 @@ def write(path, checkpoint: Checkpoint, experts: list, kind: str, encoded: typin
             checkpoint.release()
 
 
-def _of_experts(experts, kind: str, number: int, encoded: typing.Callable[[int], dict]) -> list[_Tensor]:
+def _of_experts(layer: str, experts, kind: str, number: int, encoded: typing.Callable[[int], dict]) -> list[_Tensor]:
     """Gate, up and down of a layer, [experts, out, in] each."""
-    match, made = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts", experts.prefix), {}
-    if match is None:
-        raise ValueError(f"{experts.prefix} has no name in GGUF files, expected model.layers.N.mlp.experts")
+    made = {}
 
     def data(part: int) -> torch.Tensor:
         if not made:
@@ -98,16 +96,16 @@ def _of_experts(experts, kind: str, number: int, encoded: typing.Callable[[int],
         own = [made[each] if is_down else made[each].chunk(2, 1)[part] for each in (name, f"{name}_scales") if each in made]
         if is_down:
             made.clear()
-        return _blocks(kind, *own)
+        return _blocks(*own)
 
     up, down = (experts.count, experts.intermediate, experts.hidden), (experts.count, experts.hidden, experts.intermediate)
     return [
-        _Tensor(f"blk.{match[1]}.{name}.weight", shape, kind, lambda part=part: data(part))
+        _Tensor(f"{layer}.{name}.weight", shape, kind, lambda part=part: data(part))
         for part, (name, shape) in enumerate(zip(gguf.NAMES, (up, up, down)))
     ]
 
 
-def _blocks(kind: str, codes: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+def _blocks(codes: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
     """Numbers as they are; of codes blocks of a scale and 16 bytes, with number i in the lower half of byte i, and i + 16 in the upper one."""
     if scale is None:
         return codes.contiguous().view(torch.uint8)
@@ -118,15 +116,13 @@ def _blocks(kind: str, codes: torch.Tensor, scale: torch.Tensor | None = None) -
 
 def _other(checkpoint: Checkpoint, name: str, names: dict[str, str]) -> _Tensor:
     """A tensor of numbers. Vectors and routers are float32, as readers expect them."""
-    stem, _, last = name.rpartition(".")
-    layer = re.search(r"\.(\d+)\.", stem)
-    found = names.get(stem if layer is None else stem.replace(layer[0], ".{n}.", 1))
+    found = translated(names, name)
     if found is None:
         raise ValueError(f"{checkpoint.path}: {name} has no name in GGUF files")
-    if checkpoint.type_of(name) not in _PLAIN.values():
-        raise ValueError(f"{checkpoint.path}: {name} has type {checkpoint.type_of(name)}, expected {', '.join(_PLAIN.values())}")
+    if checkpoint.type_of(name) not in _PLAIN:
+        raise ValueError(f"{checkpoint.path}: {name} has type {checkpoint.type_of(name)}, expected {', '.join(_PLAIN)}")
     shape = tuple(checkpoint.shape_of(name))
-    if "ffn_gate_inp" in found and shape[0] == 1:
+    if found.endswith("ffn_gate_inp_shexp.weight") and shape[0] == 1:
         shape = shape[1:]  # the gate of a shared expert is a row
     is_wide = len(shape) == 1 or "ffn_gate_inp" in found
 
@@ -134,8 +130,7 @@ def _other(checkpoint: Checkpoint, name: str, names: dict[str, str]) -> _Tensor:
         own = checkpoint[name].float() if is_wide else checkpoint[name]
         return own.contiguous().view(-1).view(torch.uint8)
 
-    own_name = found if layer is None else found.replace("{n}", layer[1])
-    return _Tensor(f"{own_name}.{last}", shape, "F32" if is_wide else checkpoint.type_of(name), data)
+    return _Tensor(found, shape, "F32" if is_wide else checkpoint.type_of(name), data)
 
 
 def _metadata(checkpoint: Checkpoint) -> tuple[str, list[bytes]]:

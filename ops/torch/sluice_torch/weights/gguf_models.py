@@ -33,6 +33,23 @@ def names_in_files(family: Family) -> dict[str, str]:
     return {**names, **{f"model.layers.{{n}}.{name}": f"blk.{{n}}.{own}" for name, own in in_layer.items()}}
 
 
+def translated(names: dict[str, str], name: str) -> str | None:
+    """A tensor's name by such a table, or by one that is turned around; None: the table does not have it."""
+    stem, _, last = name.rpartition(".")
+    number = _LAYER.search(stem)
+    known = names.get(_LAYER.sub(".{n}.", stem, 1) if number else stem)
+    return None if known is None else f"{known.replace('{n}', number[1] if number else '')}.{last}"
+
+
+def layer_in_file(family: Family, path, experts: str) -> str:
+    """The beginning of a layer's names in a file, by the name of its experts in the model. ValueError: they have another name there."""
+    place = f"model.layers.{{n}}.{family.block}.{family.experts}"
+    number = _LAYER.search(experts)
+    if number is None or experts != place.replace("{n}", number[1]):
+        raise ValueError(f"{path}: the model has experts {experts}, expected {place.replace('{n}', 'N')}, as transformers has them")
+    return f"blk.{number[1]}"
+
+
 class GgufModel(collections.abc.Mapping):
     """The tensors of a GGUF file by names of transformers; stacked experts one by one and, like those that have no name there,
     by their own.
@@ -47,18 +64,17 @@ class GgufModel(collections.abc.Mapping):
         if found not in ARCHITECTURES:
             raise ValueError(f"{self.path}: general.architecture is {found!r:.99}, expected one of {', '.join(ARCHITECTURES)}")
         family = ARCHITECTURES[found]
-        self._experts = f"model.layers.{{n}}.{family.block}.{family.experts}"
+        self._family = family
         self._row = f".{family.shared_gate}.weight"  # a matrix of one row in the model, a row of numbers in the file
         self._name_of = {}  # of transformers -> in the file, and the number of an expert in it or None
         backwards, parts = {own: name for name, own in names_in_files(family).items()}, dict(zip(gguf.NAMES, family.parts))
         for name in self.gguf.names():
             stem, _, last = name.rpartition(".")
             number = _LAYER.search(stem)
-            known = backwards.get(_LAYER.sub(".{n}.", stem, 1) if number else stem)
-            self._name_of[name if known is None else f"{known.replace('{n}', number[1] if number else '')}.{last}"] = name, None
+            self._name_of[translated(backwards, name) or name] = name, None
             part = parts.get(stem.rpartition(".")[2]) if number and last == "weight" else None
             for expert in range(self.gguf.shape_of(name)[0]) if part else ():
-                self._name_of[f"{self._experts.replace('{n}', number[1])}.{expert}.{part}.weight"] = name, expert
+                self._name_of[f"model.layers.{number[1]}.{family.block}.{family.experts}.{expert}.{part}.weight"] = name, expert
 
     def __getitem__(self, name: str) -> torch.Tensor:
         own, expert = self._name_of[name]
@@ -91,11 +107,7 @@ class GgufModel(collections.abc.Mapping):
 
     def prefix_of(self, experts: str) -> str:
         """The beginning of the names of a layer's experts in the file. ValueError: they have another name in the model."""
-        number = _LAYER.search(experts)
-        if number is None or experts != self._experts.replace("{n}", number[1]):
-            expected = self._experts.replace("{n}", "N")
-            raise ValueError(f"{self.path}: the model has experts {experts}, expected {expected}, as transformers has them")
-        return f"blk.{number[1]}"
+        return layer_in_file(self._family, self.path, experts)
 
     def paths(self) -> list[pathlib.Path]:
         return self.gguf.paths()
