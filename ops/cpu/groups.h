@@ -37,14 +37,14 @@ struct Stretches {
   bool areWide() const { return type == DType::kF32; }
   // The bytes of a column and stretch in memory that lasts.
   int32_t scaleBytes() const { return areWide() ? 4 * perNumber : 1 + perNumber; }
-  // Makes numbers of fp32 of those of `columns` columns in memory that lasts, whose scales have 16 bits.
+  // Widens the scales and zeros of `columns` columns in memory that lasts to fp32; the scales have 16 bits.
   void widen(const void* lasting, int32_t stretches, int32_t columns, float* to) const {
     const auto* from = static_cast<const char*>(lasting);
     for (int32_t s = 0; s < stretches; ++s, from += columns * scaleBytes(), to += columns * perNumber) {
       widenScales(type, reinterpret_cast<const uint16_t*>(from), columns, to);
       if (perNumber == 1) continue;
       const auto* const zeros = reinterpret_cast<const int8_t*>(from + 2 * columns);
-      for (int32_t j = 0; j < columns; ++j) to[columns + j] = -static_cast<float>(zeros[j]) * to[j];
+      for (int32_t j = 0; j < columns; ++j) to[columns + j] = countedFrom(zeros[j], to[j]);
     }
   }
 };
@@ -320,7 +320,7 @@ struct GroupsSource {
         }
   }
 
-  // Copies scales of 16 bits and their zeros as they are; those of the pads are 0.
+  // Copies scales of 16 bits and their zeros as they are; pads get 0.
   void keepScales(int32_t col, int32_t cols, int32_t k0, int32_t k, std::byte* packed) const {
     const auto* const scales = static_cast<const uint16_t*>(args.scaleB.data);
     const auto* const zeros = static_cast<const uint8_t*>(args.scaleB.zero);

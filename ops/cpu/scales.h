@@ -33,10 +33,13 @@ inline float scaleAt(const BlockScales& scales, int64_t at) {
   return scales.type == DType::kF16 ? widenF16(bits) : widenBf16(bits);
 }
 
+// Returns what is added to a code times its scale, if the code `zero` stands for 0.
+inline float countedFrom(int8_t zero, float scale) { return -static_cast<float>(zero) * scale; }
+
 // Returns what is added to a code times its scale, which is number `at`, `scale`.
 inline float zeroAt(const BlockScales& scales, int64_t at, float scale) {
   if (scales.type == DType::kF32) return static_cast<const float*>(scales.zero)[at];
-  return -static_cast<float>(static_cast<const int8_t*>(scales.zero)[at]) * scale;
+  return countedFrom(static_cast<const int8_t*>(scales.zero)[at], scale);
 }
 
 // to[j] = scale j of `count`, of F16 or BF16.
@@ -54,7 +57,7 @@ inline const float* scalesFrom(const BlockScales& scales, int64_t at, int32_t co
   return room;
 }
 
-// Returns what is added to codes times the scales `by`, which are those from `at` on; likewise in `room`.
+// Returns what is added to codes times `by`, the scales from `at` on; in `room` under the same condition.
 inline const float* zerosFrom(const BlockScales& scales, int64_t at, int32_t count, const float* by,
                               float* room) {
   if (scales.type == DType::kF32) return static_cast<const float*>(scales.zero) + at;

@@ -24,7 +24,7 @@ namespace sluice::ops {
 // zero[s], with s = i / rows * ld + j / columns. Without zeros, codes of 4 bits count from 8: such a code
 // less 8 is multiplied. Scales of F16 or BF16 have zeros of I8: the code less zero[s] is multiplied. The
 // scales of codes of 4 bits may be codes themselves, E8M0 or E4M3: then the former are E2M1, and number
-// (i, j) is that of its code times that of data[s].
+// (i, j) is the number of its code times the number of data[s].
 struct BlockScales {
   const void* data = nullptr;
   int64_t ld = 0;

@@ -102,9 +102,8 @@ constexpr const Encoding* findEncoding(std::string_view name) {
 
 // Whether a weight of such codes may have scales of that type.
 constexpr bool canScale(DType scale, DType codes) {
-  const bool isOther =
-      scale == DType::kF16 || scale == DType::kBF16 || scale == DType::kF8_E8M0 || scale == DType::kF8_E4M3;
-  return scale == DType::kF32 || (isOther && codesPerElement(codes) == 2);
+  const bool isCode = scale == DType::kF8_E8M0 || scale == DType::kF8_E4M3;
+  return scale == DType::kF32 || ((isNumber(scale) || isCode) && codesPerElement(codes) == 2);
 }
 
 // The scales of a dimension of so many numbers, of which `each` share one; the last may have fewer.
