@@ -145,7 +145,7 @@ def load_model(folder, experts: str = "sluice", encode: str | None = None, lora=
     folder has them; eager ones have the numbers that these codes stand for. `weights`: another file with them. ValueError: files that are damaged or have another shape."""
     config = read_config(folder)
     model = new_model(config).requires_grad_(False).to("meta")
-    sluice_torch.replace_moe(model, encode=encode or encoding_of(folder), lora=lora, pack_frozen=True)
+    sluice_torch.replace_moe(model, encode=encode or encoding_of(folder), lora=lora, steps=sluice_torch.Steps(pack_frozen=True))
     sluice_torch.load_model(model, weights or folder, progress=sys.stderr.isatty())
     for layer in experts_of(model).values():
         if lora is None and layer.gate_up_weight.dtype == torch.float32:

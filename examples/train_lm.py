@@ -66,7 +66,7 @@ def main():
     model = common.new_model(config, args.seed)
     size = sum(each.numel() for each in model.parameters())
     if args.experts == "sluice":
-        sluice_torch.replace_moe(model, ep_group=dist.group.WORLD if RANKS > 1 else None)
+        sluice_torch.replace_moe(model, parallel=sluice_torch.Parallel(dist.group.WORLD if RANKS > 1 else None))
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, betas=(0.9, 0.95), weight_decay=0.1)
     rows = common.load_training(args.out, model, optimizer, config) if args.resume else []
     elapsed, work = rows[-1][1] if rows else 0.0, 3 * common.flops_per_token(config, args.length)

@@ -12,6 +12,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import BOUND, error, route
 from sluice_torch.lora import LoRAConfig
 from write_safetensors import write
@@ -130,7 +131,7 @@ def load(folder, layers, *names):
 
 def make(lora=LoRAConfig(RANK, ALPHA), seed=0, **options):
     torch.manual_seed(seed)
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, lora=lora, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, lora=lora, **grouped(threads=2, **options))
 
 
 def matrix(tensors, expert, name, side, prefix=PREFIX):

@@ -9,6 +9,7 @@ from unittest import mock
 import sluice_torch
 import torch
 from decoder import Decoder, loss_of
+from grouped import grouped
 from models import layouts
 from moe_eager import route
 from sluice_torch import fp8_autocast, te
@@ -34,7 +35,7 @@ ARGUMENTS = {
 
 def make(**options):
     torch.manual_seed(0)
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(threads=2, **options))
 
 
 def batch():
@@ -199,7 +200,7 @@ class AutocastTest(unittest.TestCase):
         for repeats in (False, True):
             torch.manual_seed(3)
             model = Decoder(lambda: layouts.Qwen3Block(64, 32))
-            sluice_torch.replace_moe(model, threads=2)
+            sluice_torch.replace_moe(model, steps=sluice_torch.Steps(threads=2))
             if repeats:
                 for layer in model.layers:
                     layer.forward = lambda *given, own=layer.forward: checkpoint(own, *given, use_reentrant=False)
@@ -211,7 +212,7 @@ class AutocastTest(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
 
     def test_tuning_takes_the_recipe_of_the_caller(self):
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=2)
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=sluice_torch.Steps(threads=2))
         gate, up = self.layer.gate_up_weight.detach().chunk(2, 1)
         tuning.load_weights(gate, up, self.layer.down_weight.detach())
         with fp8_autocast(fp8_recipe=RECIPES["mxfp8 hybrid"]):
@@ -262,7 +263,7 @@ class AutocastTest(unittest.TestCase):
             ({}, (64, 48), "intermediate columns of a rank: 48, expected a multiple of 32 for mxfp8"),
             ({"lora": sluice_torch.LoRAConfig(8)}, (64, 32), "rank of adapters: 8, expected a multiple of 32 for mxfp8"),
         ):
-            layer = sluice_torch.MoE(*sizes, EXPERTS, TOP_K, threads=2, **options)
+            layer = sluice_torch.MoE(*sizes, EXPERTS, TOP_K, **grouped(threads=2, **options))
             before = layer(X, ids, weights)
             with fp8_autocast(), self.assertRaisesRegex(ValueError, message):
                 layer(X, ids, weights)

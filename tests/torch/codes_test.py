@@ -8,8 +8,10 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from decoder import Decoder
+from grouped import grouped
 from models import layouts
 from moe_eager import BOUND, eager, error, route
+from sluice_torch import Parallel, Steps
 from sluice_torch.encodings import codes
 from sluice_torch.graphs import WEIGHTS
 from sluice_torch.layers import sharding
@@ -63,7 +65,7 @@ def bound_of(encode):
 
 
 def make(encode=INT8, **options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, **grouped(threads=2, **options))
     gate_up, down = all_weights()
     for row, expert in enumerate(layer.local_experts):
         sharding.set_expert(layer, row, *gate_up[expert].chunk(2), down[expert])
@@ -116,7 +118,7 @@ class CodesTest(unittest.TestCase):
         x, ids, given, dy = batch()
         for encode in KINDS:
             with self.subTest(encode=encode):
-                tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2)
+                tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, steps=Steps(threads=2))
                 with self.assertRaisesRegex(RuntimeError, r"with gate and up \[8, 128, 128\] and down \[8, 128, 128\]"):
                     tuning.forward(x, ids, given)
                 gate, up = gate_up.chunk(2, 1)
@@ -365,7 +367,7 @@ class CodesTest(unittest.TestCase):
         of_channels = sorted(make("int4:z,rows=int8").state_dict())
         self.assertEqual(of_channels[:3], ["down_weight", "down_weight_scale", "down_weight_zero"])
         torch.manual_seed(9)
-        other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=INT8, threads=2)
+        other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=INT8, steps=Steps(threads=2))
         x, ids, given, _ = batch()
         with torch.no_grad():
             self.assertFalse(torch.equal(other(x, ids, given), layer(x, ids, given)))
@@ -380,8 +382,8 @@ class CodesTest(unittest.TestCase):
                 torch.manual_seed(2)
                 model, plain = Decoder(block), Decoder(block)
                 plain.load_state_dict(model.state_dict())
-                names = sluice_torch.replace_moe(model, encode=encode, threads=2)
-                sluice_torch.replace_moe(plain, threads=2)
+                names = sluice_torch.replace_moe(model, encode=encode, steps=Steps(threads=2))
+                sluice_torch.replace_moe(plain, steps=Steps(threads=2))
                 for module in model.modules():
                     if isinstance(module, sluice_torch.MoE):
                         self.assertFalse(module.gate_up_weight.is_floating_point())
@@ -407,7 +409,7 @@ class CodesTest(unittest.TestCase):
         x, ids, given, dy = batch()
         gradients = []
         for encode in (INT8, "int8,rows=int8,grads=int8"):
-            tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2)
+            tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, steps=Steps(threads=2))
             tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
             y, found = tuning.forward(x, ids, given), tuning.backward(dy)
             for a, b in zip((y, found["x"], found["expert_weights"]), expected_of(x, ids, given, dy)):
@@ -478,7 +480,7 @@ def check_replaced():
     torch.manual_seed(2)
     model = torch.nn.Sequential(layouts.Qwen3Block())
     original = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    sluice_torch.replace_moe(model, ep_group=dist.group.WORLD, tp=2, encode="int8", threads=1, timeout=20)
+    sluice_torch.replace_moe(model, encode="int8", parallel=Parallel(dist.group.WORLD, tp=2, timeout=20), steps=Steps(threads=1))
     state = sluice_torch.state.full(model)
     found = sluice_torch.state.to_original(model, state)
     for name, tensor in original.items():

@@ -9,6 +9,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import route
 from sluice_torch import LoRAConfig, exchange, init_buffer, te
 
@@ -19,7 +20,7 @@ def step(grad=False, main_grad=False, frozen=False, top_k=TOP_K, num_experts=EXP
     ids, weights = route(TOKENS, num_experts, top_k, 1)
     x = torch.zeros(TOKENS, hidden).bfloat16().requires_grad_(grad)
     sizes = {"hidden": hidden, "intermediate": INTERMEDIATE, "num_experts": num_experts, "top_k": top_k}
-    layer = sluice_torch.MoE(**{**sizes, **options}, ep_group=dist.group.WORLD, threads=1, timeout=30)
+    layer = sluice_torch.MoE(**grouped(ep_group=dist.group.WORLD, threads=1, timeout=30, **{**sizes, **options}))
     layer.requires_grad_(layer.lora is None and not frozen and not layer.shape.has_codes)
     if main_grad:
         for parameter in layer.parameters():
@@ -57,7 +58,7 @@ ROWS = (
     (step, {}, {"top_k": 3}, "top_k as 3 to MoE, but rank 0 passed 2"),
     (step, {}, {"max_tokens": 32}, "max_tokens as 32 to MoE, but rank 0 passed 65536"),
     (step, {}, {"activation": "geglu"}, "activation as geglu to MoE, but rank 0 passed"),
-    (step, {"activation": "swiglu_clamp", "limit": 7.0}, {"activation": "swiglu_clamp", "limit": 8.0}, "limit as 8.0 to MoE, but rank 0 passed 7.0"),
+    (step, {"activation": "swiglu_clamp:7"}, {"activation": "swiglu_clamp:8"}, "limit of activation as 8.0 to MoE, but rank 0 passed 7.0"),
     (step, {"encode": "int8"}, {}, "encode as 'bf16' to MoE, but rank 0 passed 'int8'"),
     (step, {"encode": "int4:g32"}, {"encode": "int4:g64"}, "encode as 'int4:g64' to MoE, but rank 0 passed 'int4:g32'"),
     (step, {"encode": "int4"}, {"encode": "int4:z"}, "encode as 'int4:z' to MoE, but rank 0 passed 'int4'"),

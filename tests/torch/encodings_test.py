@@ -10,9 +10,10 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from decoder import Decoder
+from grouped import grouped
 from models import layouts
 from moe_eager import BOUND, error, route
-from sluice_torch import te
+from sluice_torch import Steps, te
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 96, 64, 4, 2
 NAMES = ("y", "x", "expert_weights", "gate_up_weight", "down_weight")
@@ -33,7 +34,7 @@ def all_weights():
 
 
 def make(dtype=torch.bfloat16, **options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, dtype=dtype, **{"threads": 2, **options})
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, dtype=dtype, **grouped(**{"threads": 2, **options}))
     part, shard = layer.shape.part, layer.shard
     gate_up, down = all_weights()
     columns = slice(shard * part, (shard + 1) * part)
@@ -122,14 +123,14 @@ class EncodingsTest(unittest.TestCase):
         for encode in ("mxfp8,grads=mxfp8e5m2", "fp8e4m3:delayed,grads=fp8e5m2"):
             torch.manual_seed(2)
             model = Decoder(lambda: layouts.Qwen3Block(64, 64))
-            sluice_torch.replace_moe(model, encode=encode, threads=2)
+            sluice_torch.replace_moe(model, encode=encode, steps=Steps(threads=2))
             layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
             self.assertEqual([layer.shape.encodings.text for layer in layers], [encode] * 2)
             self.assertIn(f"encode={encode!r}", repr(layers[0]))
 
     def test_tuning_rounds_products(self):
         x, ids, weights, dy = batch()
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode="mxfp8", threads=2)
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode="mxfp8", steps=Steps(threads=2))
         gate_up, down = all_weights()
         tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
         found, layer = tuning.forward(x, ids, weights), make(encode="mxfp8")
@@ -152,7 +153,7 @@ class EncodingsTest(unittest.TestCase):
             frozen = make(encode=sending).requires_grad_(False)
             self.assertTrue(torch.equal(frozen(x, ids, weights), want[0]))
         self.assertIn("sent=mxfp8", repr(make(encode="mxfp8,sent=mxfp8")))
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode="mxfp8,sent=mxfp8", threads=2)
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode="mxfp8,sent=mxfp8", steps=Steps(threads=2))
         gate_up, down = all_weights()
         tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
         self.assertTrue(torch.equal(tuning.forward(x, ids, weights), make(encode="mxfp8")(x, ids, weights)))
@@ -287,7 +288,7 @@ def other_recipes(rank, size):
     with sluice_torch.fp8_autocast(fp8_recipe=recipe):
         for a, b in zip(first, step(plain, *given)):
             assert torch.equal(a, b)
-    wrong = sluice_torch.MoE(HIDDEN, 48, EXPERTS, TOP_K, **options)
+    wrong = sluice_torch.MoE(HIDDEN, 48, EXPERTS, TOP_K, **grouped(**options))
     with sluice_torch.fp8_autocast(enabled=rank == 0, fp8_recipe=recipe):
         check_refused(lambda: wrong(*given[:3]), "intermediate columns of a rank: 48, expected a multiple of 32 for mxfp8")
 

@@ -11,6 +11,7 @@ import fp8
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import BOUND, error
 from encodings_test import EXPERTS, HIDDEN, INS, INTERMEDIATE, NAMES, OUTS, TOP_K, all_weights, batch, make, spread, step, worst
 from sluice_torch import te
@@ -169,7 +170,7 @@ class Fp8Test(unittest.TestCase):
         gate_up, down = all_weights()
         for encode in ("fp8e4m3", "fp8e4m3:delayed"):
             options = {"encode": encode, "threads": 2}
-            tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
+            tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(**options))
             tuning.load_weights(gate_up[:, :INTERMEDIATE], gate_up[:, INTERMEDIATE:], down)
             layer = make(**options)
             for _ in range(3):
@@ -205,7 +206,7 @@ class Fp8Test(unittest.TestCase):
                 making()
 
     def test_sizes_need_not_be_multiples_of_blocks(self):
-        layer = sluice_torch.MoE(40, 24, EXPERTS, TOP_K, threads=2, encode="fp8e4m3")
+        layer = sluice_torch.MoE(40, 24, EXPERTS, TOP_K, encode="fp8e4m3", steps=sluice_torch.Steps(threads=2))
         x, ids, weights, dy = batch()
         given = x[:, :40], ids, weights, dy[:, :40]
         expected = fp8.Rounding().layer(*given[:3], layer.gate_up_weight, layer.down_weight, given[3])[0]

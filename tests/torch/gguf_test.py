@@ -12,6 +12,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 import write_gguf
+from grouped import grouped
 from sluice_torch.encodings import codes
 from sluice_torch.weights import gguf
 
@@ -219,7 +220,7 @@ def write_parts(folder, parts, metadata=(), change=lambda number, keys: keys, **
 
 
 def make(encode="bf16", **options):
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, **grouped(threads=2, **options))
 
 
 def numbers_of(layer, name, row):

@@ -7,6 +7,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import FineTuning, LoRAConfig, MoE, exchange, init_buffer, te
 from sluice_torch.recipe import DelayedScaling
@@ -42,7 +43,7 @@ def check_dispatch():
 
 def make(**options):
     sizes = {"hidden": HIDDEN, "intermediate": INTERMEDIATE, "num_experts": EXPERTS, "top_k": TOP_K, "threads": 2}
-    return MoE(**{**sizes, **options})
+    return MoE(**grouped(**{**sizes, **options}))
 
 
 # argument -> what passes it; all values are tried at one rank.

@@ -13,6 +13,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from sluice_torch.encodings import codes
 from sluice_torch.weights import formats
 from write_formats import Drawn, Folder, awq, gptq, int_quantized, pack_quantized, plain, word
@@ -51,8 +52,8 @@ def squares_of(hidden, intermediate):
     return tensors, made
 
 
-def make(encode="bf16", **options):
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
+def make(encode="bf16", sizes=(HIDDEN, INTERMEDIATE), **options):
+    return sluice_torch.MoE(*sizes, EXPERTS, TOP_K, encode=encode, **grouped(threads=2, **options))
 
 
 def numbers_of(layer, name, row):
@@ -289,23 +290,22 @@ class LoadingTest(unittest.TestCase):
     def test_fp8_in_squares_is_used_as_it_is(self):
         tensors, made = squares_of(200, 128)
         renamed = {name.replace("_scale_inv", "_scale"): each for name, each in tensors.items()}  # as compressed-tensors has them
-        layer = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2)
+        layer = make("fp8e4m3:128x128", (200, 128))
         load(Folder(renamed), layer)
         for expert in range(EXPERTS):
             self.assertTrue(torch.equal(layer.down_weight[expert], made[expert, "down_proj"][0]))
             self.assertTrue(torch.equal(layer.down_weight_scales[expert], made[expert, "down_proj"][1]))
-        layer, plain = (sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode=encode, threads=2) for encode in ("fp8e4m3:128x128", "bf16"))
+        layer, plain = (make(encode, (200, 128)) for encode in ("fp8e4m3:128x128", "bf16"))
         for each in (layer, plain):
             load(Folder(tensors, files=2), each)
         self.check_as_they_are(layer, plain, made)
-        state = layer.state_dict()
-        self.assertEqual(sorted(state), ["down_weight", "down_weight_scales", "gate_up_weight", "gate_up_weight_scales"])
-        coded = sluice_torch.MoE(200, 128, EXPERTS, TOP_K, encode="int8,rows=int8", threads=2)
+        self.assertEqual(sorted(layer.state_dict()), ["down_weight", "down_weight_scales", "gate_up_weight", "gate_up_weight_scales"])
+        coded = make("int8,rows=int8", (200, 128))
         load(Folder(tensors), coded)  # numbers, quantised again
         self.assertEqual(coded.gate_up_weight.dtype, torch.int8)
         pairs = {key: each for name in NAMES for key, each in awq(f"{PREFIX}.0.{name}", Drawn(1, 128, 128, 32, False)).items()}
         with self.assertRaisesRegex(ValueError, "has int4:g32z:f16, but the layer has fp8e4m3:128x128"):
-            load(Folder(pairs), sluice_torch.MoE(128, 128, EXPERTS, TOP_K, encode="fp8e4m3:128x128", threads=2))
+            load(Folder(pairs), make("fp8e4m3:128x128", (128, 128)))
 
     def test_mxfp4_is_used_as_it_is(self):
         draw, tensors, made = random.Random(9), {}, {}
@@ -580,7 +580,7 @@ def ranks(rank, size):
     x = torch.randn(20 + 3 * rank, 128, generator=torch.Generator().manual_seed(rank)).bfloat16()
     ids = torch.arange(2 * len(x), dtype=torch.int32).view(-1, 2) % EXPERTS
     for encode in ("fp8e4m3:128x128", "bf16"):
-        layer = sluice_torch.MoE(128, 256, EXPERTS, TOP_K, encode=encode, tp=2, ep_group=dist.group.WORLD, timeout=20)
+        layer = make(encode, (128, 256), ep_group=dist.group.WORLD, tp=2, timeout=20)
         sluice_torch.load_experts(folder.path, layer, PREFIX)
         own, of_scales = (slice(layer.shard * each, (layer.shard + 1) * each) for each in (128, 1))
         for row, expert in enumerate(layer.local_experts):

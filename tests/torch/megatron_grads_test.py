@@ -10,6 +10,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
+from grouped import grouped
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import LoRAConfig
 
@@ -125,9 +126,7 @@ def check_layout(rank, size, name):
     for kind, options in OPTIONS.items():
         if "spare" in options and (ep == 1 or size > ep * tp):
             continue  # experts cannot move; or replicas may move theirs elsewhere
-        layer = sluice_torch.MoE(
-            HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=parallel.layer_group, tp=tp, tokens=tokens, threads=1, **options
-        )
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(ep_group=parallel.layer_group, tp=tp, tokens=tokens, threads=1, **options))
         with torch.no_grad():
             for each, parameter in layer.named_parameters():
                 parameter.copy_(own_part(each, whole_tensors(), layer))
@@ -158,7 +157,7 @@ def check_ways(group):
     sizes = (HIDDEN, INTERMEDIATE, EXPERTS, TOP_K)
     options = {"lora": LoRAConfig(RANK), "threads": 1}
     for tp, tokens in ((1, "own"), (2, "own"), (2, "same")):
-        layer = sluice_torch.MoE(*sizes, ep_group=group, tp=tp, tokens=tokens, **options)
+        layer = sluice_torch.MoE(*sizes, **grouped(ep_group=group, tp=tp, tokens=tokens, **options))
         expected = marks(layer)
         assert {allreduce for allreduce, _ in expected.values()} == {tokens == "same"}, (tp, tokens, expected)
         own = {name for name, (_, is_shard) in expected.items() if is_shard}
@@ -175,12 +174,12 @@ def check_ways(group):
         other.down_weight = torch.nn.Parameter(other.down_weight.detach().clone())
         other.register_parameter("gate_up_weight", torch.nn.Parameter(other.gate_up_weight.detach().clone()))
         assert marks(other) == expected
-        whole = sluice_torch.MoE(*sizes, **options)
+        whole = sluice_torch.MoE(*sizes, **grouped(**options))
         assert {(True, False)} == set(marks(whole).values())
         if tokens == "own":
             style = sluice_torch.ExpertParallel() if tp == 1 else sluice_torch.TensorParallel(tokens="own")
             assert marks(style.apply(whole, group)) == expected
-    places = sluice_torch.MoE(*sizes, ep_group=group, spare=2, threads=1)
+    places = sluice_torch.MoE(*sizes, **grouped(ep_group=group, spare=2, threads=1))
     places.place([3, 2, 1, 0, 1, 2])
     assert set(marks(places).values()) == {(False, False)}
 
@@ -240,7 +239,7 @@ WATCHED = {
 def watched_places(rank, size):
     """Copies of experts, and a rank without tokens."""
     for options in ({"spare": 2}, {"spare": 2, "lora": LoRAConfig(RANK)}, {"tp": 2}):
-        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=dist.group.WORLD, threads=1, **options)
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(ep_group=dist.group.WORLD, threads=1, **options))
         if "spare" in options:
             layer.place([3, 2, 1, 0, 1, 2])
         check_watched(layer, TOKENS, rank, False, False)
@@ -257,7 +256,7 @@ class MegatronGradsTest(unittest.TestCase):
         for kind, options in WATCHED.items():
             for tokens, checkpointed, zeros in ((TOKENS, False, True), (TOKENS, True, False), (0, False, False)):
                 with self.subTest(kind, tokens=tokens, checkpointed=checkpointed):
-                    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1, **options)
+                    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(threads=1, **options))
                     check_watched(layer, tokens, 0, checkpointed, zeros)
 
     def test_main_grads_that_megatron_watches_at_two_ranks(self):

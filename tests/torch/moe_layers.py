@@ -4,6 +4,7 @@ import unittest
 
 import sluice_torch
 import torch
+from grouped import grouped
 from moe_eager import BOUND, eager, error, route
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 48, 8, 2
@@ -12,7 +13,7 @@ NAMES = ("x", "expert_weights", "gate_up_weight", "down_weight")
 
 def make(dtype=torch.bfloat16, seed=0, **options):
     torch.manual_seed(seed)
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, dtype=dtype, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, dtype=dtype, **grouped(threads=2, **options))
 
 
 class Batch:

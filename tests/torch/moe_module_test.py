@@ -13,6 +13,7 @@ import unittest
 
 import sluice_torch
 import torch
+from grouped import grouped
 from moe_layers import Batch, MoETest, make
 
 # Another process loads layers from files, runs each on the tensors of another file, and saves its results.
@@ -50,11 +51,18 @@ def summed_grad(layer, batch):
     return other.down_weight.main_grad
 
 
+def without_steps(layer):
+    """The layer with the attributes that versions before `steps` gave it."""
+    steps = vars(layer).pop("steps")
+    vars(layer).update(threads=steps.threads, keep=steps.keep, pack_frozen=steps.pack_frozen)
+    return layer
+
+
 class ModuleTest(MoETest):
     @unittest.skipUnless(os.path.exists("/sys/kernel/mm/transparent_hugepage"), "this system has no huge pages")
     def test_large_weights_are_in_memory_that_may_have_huge_pages(self):
         for options in ({}, {"encode": "int8,rows=int8"}):
-            layer = sluice_torch.MoE(1024, 512, 8, 2, threads=1, **options)
+            layer = sluice_torch.MoE(1024, 512, 8, 2, **grouped(threads=1, **options))
             for name in ("gate_up_weight", "down_weight"):
                 self.assertTrue(asks_for_huge_pages(getattr(layer, name)), name)
         self.assertFalse(asks_for_huge_pages(torch.zeros(8 << 20)))  # what no one asked for
@@ -91,7 +99,7 @@ class ModuleTest(MoETest):
     def test_a_step_in_flight_is_the_first_of_a_process(self):
         code = """
 import torch, sluice_torch
-layer = sluice_torch.MoE(64, 48, 8, 2, threads=1)
+layer = sluice_torch.MoE(64, 48, 8, 2, steps=sluice_torch.Steps(threads=1))
 x, ids, weights = torch.randn(5, 64).bfloat16(), torch.tensor([[0, 1]] * 5), torch.rand(5, 2)
 with torch.no_grad():
     y = layer.submit_forward(x, ids, weights).wait()
@@ -163,7 +171,7 @@ with torch.no_grad():
         adapters = sluice_torch.LoRAConfig(4, 6.0, ("gate", "down"))
         with tempfile.TemporaryDirectory() as folder:
             expected = {}
-            for options in ({"activation": "swiglu_clamp", "limit": 0.5}, {"lora": adapters, "keep": "minimal"}):
+            for options in ({"activation": "swiglu_clamp:0.5"}, {"lora": adapters, "keep": "minimal"}):
                 layer, batch = make(**options), Batch()
                 for name, parameter in layer.named_parameters():
                     if "lora_b" in name:
@@ -188,11 +196,20 @@ with torch.no_grad():
         layer, batch = make(lora=sluice_torch.LoRAConfig(4, 6.0), encode=sluice_torch.recipe.DelayedScaling()), Batch()
         batch.run(layer).backward(batch.dy)
         now = pickle.dumps(layer, protocol=0)
-        before = re.sub(rb"csluice_torch\.\w+\.(\w+)$", rb"csluice_torch.\1", now, flags=re.M)
+        before = pickle.dumps(without_steps(copy.deepcopy(layer)), protocol=0)
+        before = re.sub(rb"csluice_torch\.\w+\.(\w+)$", rb"csluice_torch.\1", before, flags=re.M)
         named = set(re.findall(rb"csluice_torch\.(.+)$", before, re.M))
         self.assertGreaterEqual(named, {b"moe", b"ranks", b"encodings", b"autocast", b"scaling", b"amax", b"graphs", b"lora"})
         y = batch.run(pickle.loads(now).eval())
         self.assertTrue(torch.equal(batch.run(pickle.loads(before).eval()), y))
+
+    def test_a_pickle_of_a_layer_before_it_had_steps_is_the_same_layer(self):
+        layer, batch = make(activation="swiglu_clamp:0.5", max_tokens=40, keep="minimal", pack_frozen=True), Batch()
+        y, steps = batch.run(layer), layer.steps
+        found = pickle.loads(pickle.dumps(without_steps(layer)))
+        self.assertEqual(found.steps, steps)
+        self.assertFalse(hasattr(found, "keep"))
+        self.assertTrue(torch.equal(batch.run(found), y))
 
     def test_modules_of_what_files_have_beside_layers_are_found_without_their_rooms(self):
         for module, room, name in (

@@ -17,7 +17,9 @@ import forks
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import BOUND, eager, error, route
+from sluice_torch import Parallel
 from sluice_torch.base import library
 from sluice_torch.ranks import ranks
 
@@ -41,7 +43,7 @@ def all_weights(experts):
 
 
 def make(group, experts, timeout=20, **options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, ep_group=group, timeout=timeout, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, **grouped(ep_group=group, timeout=timeout, **options))
     first, count = layer.first_expert, layer.gate_up_weight.shape[0]
     with torch.no_grad():
         for weight, whole in zip((layer.gate_up_weight, layer.down_weight), all_weights(experts)):
@@ -212,7 +214,7 @@ def copies(rank, size):
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 8, TOP_K, ep_group=dist.group.WORLD, timeout=20)
+    other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 8, TOP_K, parallel=Parallel(dist.group.WORLD, timeout=20))
     torch.nn.Sequential(other).load_state_dict(torch.load(file))
     assert torch.equal(other(x, ids, weights), y)
 
@@ -304,7 +306,7 @@ class RanksTest(unittest.TestCase):
 
     def test_a_group_before_torch_distributed_is_refused(self):
         with self.assertRaisesRegex(ValueError, "torch.distributed is not initialized"):
-            sluice_torch.MoE(64, 48, 8, 2, ep_group=object())
+            sluice_torch.MoE(64, 48, 8, 2, parallel=Parallel(object()))
 
 
 def be_rank(parts, size, meeting, rank):

@@ -6,14 +6,15 @@ import sluice_torch
 import torch
 from moe_eager import eager, route
 from moe_layers import EXPERTS, HIDDEN, INTERMEDIATE, NAMES, TOP_K, Batch, MoETest, make
-from sluice_torch import cache, graphs
+from sluice_torch import FineTuning, MoE, Steps, cache
+from sluice_torch.layers.activations import ACTIVATIONS, LIMITED, parse, spelled
 
 
 class ValuesTest(MoETest):
     def test_every_activation_is_that_of_plain_pytorch(self):
-        for kind in graphs.ACTIVATIONS:
+        for kind in ACTIVATIONS:
             with self.subTest(kind):
-                layer = make(activation=kind, limit=0.5 if kind in graphs.LIMITED else None)
+                layer = make(activation=spelled(kind, 0.5 if kind in LIMITED else None))
                 self.check(layer, Batch())
 
     def test_float32_and_bfloat16_go_together(self):
@@ -66,7 +67,7 @@ class ValuesTest(MoETest):
 
     def test_experts_a_prime_number_go(self):
         torch.manual_seed(0)
-        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 7, 3)
+        layer = MoE(HIDDEN, INTERMEDIATE, 7, 3)
         ids, weights = route(11, 7, 3, 1)
         x = torch.randn(11, HIDDEN).bfloat16()
         y = eager(x, ids, weights, layer.gate_up_weight, layer.down_weight)
@@ -191,16 +192,50 @@ class ErrorsTest(MoETest):
         for options, message in (
             ({"dtype": torch.float16}, "dtype is torch.float16"),
             ({"keep": "some"}, "keep is 'some'"),
-            ({"activation": "relu"}, "activation is 'relu'"),
+            ({"activation": "relu"}, "activation is 'relu', expected one of swiglu, .*swiglu_clamp:LIMIT, swiglu_oai:LIMIT, silu, relu2"),
+            ({"activation": "swiglu:7"}, "activation is 'swiglu:7', but swiglu has no limit; swiglu_clamp and swiglu_oai have one"),
+            ({"activation": "swiglu_oai"}, "swiglu_oai needs a limit: activation='swiglu_oai:7'"),
+            ({"activation": "swiglu_clamp:0"}, "activation is 'swiglu_clamp:0', expected a limit that is positive"),
+            ({"activation": "swiglu_clamp:nan"}, "'swiglu_clamp:nan', expected a limit"),
+            ({"activation": "swiglu_clamp:seven"}, "'swiglu_clamp:seven', expected a limit"),
+            ({"activation": "swiglu_clamp:0.1"}, "'swiglu_clamp:0.1', expected a limit that is positive and that bfloat16 holds exactly"),
+            ({"activation": "swiglu_clamp:1e39"}, "'swiglu_clamp:1e39', expected a limit"),
             ({"max_tokens": 0}, "max_tokens is 0"),
+            ({"pack_frozen": 1}, "pack_frozen is 1, expected True or False"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 make(**options)
+        sizes = (HIDDEN, INTERMEDIATE, EXPERTS, TOP_K)
+        with self.assertRaisesRegex(ValueError, "steps is of type dict, expected sluice_torch.Steps"):
+            MoE(*sizes, steps={})
+        with self.assertRaisesRegex(ValueError, "parallel is of type int, expected sluice_torch.Parallel"):
+            MoE(*sizes, parallel=0)
+
+    def test_arguments_that_became_values_say_where_they_are_now(self):
+        sizes = (HIDDEN, INTERMEDIATE, EXPERTS, TOP_K)
+        for argument, names in (
+            ("parallel=sluice_torch.Parallel", ("ep_group", "tp_group", "mesh", "tp", "tokens", "spare", "timeout")),
+            ("steps=sluice_torch.Steps", ("threads", "max_tokens", "keep", "pack_frozen")),
+        ):
+            for name in names:
+                for make_layer in (MoE, FineTuning):
+                    with self.assertRaises(TypeError) as refused:
+                        make_layer(*sizes, **{name: 1})
+                    self.assertIn(f"MoE has no argument {name!r} any more: it is {argument}({name}=...) now", str(refused.exception))
+        with self.assertRaisesRegex(TypeError, "no argument 'limit' any more: it is activation='swiglu_oai:LIMIT' now"):
+            MoE(*sizes, activation="swiglu_oai", limit=7.0)
+        with self.assertRaises(TypeError):
+            MoE(*sizes, None)
+
+    def test_the_text_of_an_activation_is_read_again(self):
+        for limit in (7.0, 0.5, 7.03125, 2.0**100, 2.0**-100):
+            self.assertEqual(parse(spelled("swiglu_oai", limit)), ("swiglu_oai", limit))
+        self.assertIn("activation='swiglu_oai:7'", repr(make(activation="swiglu_oai:7.0")))
 
     def test_another_number_of_threads_than_the_group_has_is_refused(self):
         batch, first = Batch(), make()
         batch.run(first)
-        other = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1, activation="reglu")
+        other = MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, activation="reglu", steps=Steps(threads=1))
         with self.assertRaisesRegex(ValueError, "threads is 1, but layers of this group share 2 threads"):
             batch.run(other)
 

@@ -7,7 +7,9 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import route
+from sluice_torch import Steps
 from sluice_torch.callers.finetune import FineTuning
 from sluice_torch.recipe import Float8CurrentScaling
 
@@ -43,7 +45,7 @@ def train(**options):
     """Whether a layer with these options is made; then its step with gradients runs."""
     torch.manual_seed(0)
     try:
-        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1, timeout=60, **options)
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(threads=1, timeout=60, **options))
     except (RuntimeError, ValueError):
         return False
     x = torch.randn(9, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
@@ -79,7 +81,7 @@ class OptionsTest(unittest.TestCase):
 
     def test_codes_take_weights_that_are_given(self):
         for encode in ("int8,rows=int8", "int4,rows=int8", "int4"):
-            tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LORA(4, 8.0), threads=1, encode=encode)
+            tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LORA(4, 8.0), encode=encode, steps=Steps(threads=1))
             gate, up = torch.randn(2, EXPERTS, INTERMEDIATE, HIDDEN)
             tuning.load_weights(gate, up, torch.randn(EXPERTS, HIDDEN, INTERMEDIATE))
             ids, weights = route(9, EXPERTS, TOP_K, 1)

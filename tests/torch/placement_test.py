@@ -7,9 +7,10 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from models import layouts
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import ExpertTensorParallel
+from sluice_torch import ExpertTensorParallel, Parallel, Steps
 
 HIDDEN, INTERMEDIATE, TOP_K, EXPERTS = 32, 48, 3, 7
 
@@ -41,7 +42,7 @@ def layer_take(name, placed, layer):
 
 def make(spare, is_exact=False, **options):
     options = {"threads": 1, "timeout": 20, "activation": "reglu" if is_exact else "swiglu", **options}
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, spare=spare, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(spare=spare, **options))
     with torch.no_grad():
         for name, whole in whole_weights(is_exact).items():
             getattr(layer, name).copy_(own_part(layer, name, whole))
@@ -302,7 +303,7 @@ def replaced(rank, size):
             return y[0] if isinstance(y, tuple) else y
 
         expected = run().detach()
-        sluice_torch.replace_moe(model, ep_group=dist.group.WORLD, spare=3, threads=1, timeout=20)
+        sluice_torch.replace_moe(model, parallel=Parallel(dist.group.WORLD, spare=3, timeout=20), steps=Steps(threads=1))
         layer = next(each for each in model.modules() if isinstance(each, sluice_torch.MoE))
         for seed in (1, 2):
             assert error(run(), expected) < BOUND, layout

@@ -7,6 +7,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from decoder import Decoder
+from grouped import grouped
 from models import layouts
 from moe_eager import route
 from sluice_torch import cache
@@ -19,7 +20,7 @@ KINDS = ("bf16", "int8,rows=int8", "int4:g32,rows=int8", "int4:g64z", "fp8e4m3:1
 def make(encode="bf16", seed=0, frozen=True, **options):
     torch.manual_seed(seed)
     options = {"pack_frozen": True, **options}
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, threads=2, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=encode, **grouped(threads=2, **options))
     for name, parameter in layer.named_parameters():
         if frozen and "lora" not in name:
             parameter.requires_grad_(False)
@@ -147,7 +148,7 @@ class PrepareTest(unittest.TestCase):
         self.assertEqual(layer.take_rows_seen().sum(), 0)
 
     def test_layers_with_scales_of_steps_are_refused(self):
-        layer = sluice_torch.MoE(64, 64, 4, 2, encode="fp8e4m3:delayed", threads=2)
+        layer = sluice_torch.MoE(64, 64, 4, 2, encode="fp8e4m3:delayed", steps=sluice_torch.Steps(threads=2))
         for prepare in (layer.prepare, layer.prepare_backward):
             with self.assertRaisesRegex(RuntimeError, "prepare with encode='fp8e4m3:delayed', whose steps have scales of their own"):
                 prepare()
@@ -175,7 +176,7 @@ class PrepareTest(unittest.TestCase):
     def test_fine_tuning(self):
         torch.manual_seed(1)
         options = {"lora": LoRAConfig(4), "depth": 1, "threads": 2, "pack_frozen": True, "encode": "int8,rows=int8"}
-        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
+        tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(**options))
         for call in (tuning.prepare, tuning.submit_prepare_backward):
             with self.assertRaisesRegex(RuntimeError, "weights of 8 experts are not loaded"):
                 call()
@@ -199,7 +200,7 @@ class PrepareTest(unittest.TestCase):
         torch.manual_seed(2)
         model = Decoder(layouts.Qwen3Block)
         options = {"encode": "int8,rows=int8", "lora": LoRAConfig(4), "pack_frozen": True, "threads": 2}
-        sluice_torch.replace_moe(model, **options)
+        sluice_torch.replace_moe(model, **grouped(**options))
         layers = [module for module in model.modules() if isinstance(module, sluice_torch.MoE)]
         pending = [layer.submit_prepare_backward(tokens=9) for layer in layers]
         for each in pending:

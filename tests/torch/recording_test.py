@@ -47,7 +47,7 @@ class RecordingTest(unittest.TestCase):
     def test_traces(self):
         x = self.inputs[0]
         block = nn.Sequential(layouts.StackedBlock(HIDDEN))
-        sluice_torch.replace_moe(block, threads=2)
+        sluice_torch.replace_moe(block, steps=sluice_torch.Steps(threads=2))
         for name, model, inputs in (
             ("layer", self.layer, self.inputs),
             ("model", self.model, (x,)),

@@ -1,14 +1,16 @@
 """A step that one rank refuses fails at all ranks with its message, and the next step is right."""
 
 import contextlib
+import dataclasses
 import unittest
 
 import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import route
-from sluice_torch import cache, exchange
+from sluice_torch import Parallel, Steps, cache, exchange
 from sluice_torch.layers import moe
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS, MOST = 64, 48, 8, 2, 20, 64
@@ -17,7 +19,7 @@ HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS, MOST = 64, 48, 8, 2, 20, 64
 def make(**options):
     torch.manual_seed(3 + dist.get_rank())
     options = {"max_tokens": MOST, "timeout": 20, "threads": 1, **options}
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=dist.group.WORLD, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(ep_group=dist.group.WORLD, **options))
 
 
 class Batch:
@@ -132,7 +134,7 @@ SURROUNDINGS = {
         layer, "gate_up_weight", parameter(4, 2 * INTERMEDIATE, HIDDEN, dtype=torch.float64)
     ),
     "no compiler": lambda layer: _without_programs(layer),
-    "more threads": lambda layer: changed(layer, "threads", 7),
+    "more threads": lambda layer: changed(layer, "steps", dataclasses.replace(layer.steps, threads=7)),
 }
 
 
@@ -332,7 +334,7 @@ def exchanges(rank, refusing):
 
 
 def fine_tunings(rank, refusing):
-    options = {"ep_group": dist.group.WORLD, "max_tokens": MOST, "timeout": 20}
+    options = {"parallel": Parallel(dist.group.WORLD, timeout=20), "steps": Steps(max_tokens=MOST)}
     tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, sluice_torch.LoRAConfig(4), **options)
     made = torch.Generator().manual_seed(rank)
 
@@ -412,7 +414,7 @@ class RefusalTest(unittest.TestCase):
         core_jobs.run_ranks(self, "refused_by_1", 2, limit=300)
 
     def test_a_refusal_at_a_rank_that_is_alone_leaves_the_layer_usable(self):
-        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, max_tokens=MOST)
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=Steps(max_tokens=MOST))
         layer.refuse("nobody hears it")
         self.assertIsInstance(layer, moe.MoE)
         made = torch.Generator().manual_seed(1)

@@ -10,12 +10,13 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from sluice_torch import Parallel, Steps
 
 EXPERTS, TOP_K = 8, 2
 
 
 def make(hidden, group=None, threads=1):
-    return sluice_torch.MoE(hidden, 64, EXPERTS, TOP_K, ep_group=group, threads=threads, timeout=20)
+    return sluice_torch.MoE(hidden, 64, EXPERTS, TOP_K, parallel=Parallel(group, timeout=20), steps=Steps(threads=threads))
 
 
 def run(layer, tokens=40, backward=True):
@@ -182,10 +183,10 @@ class ReleaseTest(unittest.TestCase):
     def test_another_number_of_threads_after_all_layers_are_gone(self):
         run(make(64))
         gc.collect()
-        run(sluice_torch.MoE(64, 64, EXPERTS, TOP_K, threads=2))
+        run(sluice_torch.MoE(64, 64, EXPERTS, TOP_K, steps=Steps(threads=2)))
 
     def test_gradients_that_are_gone_leave_no_memory(self):
-        layer = sluice_torch.MoE(512, 1024, 8, 2, threads=1)
+        layer = sluice_torch.MoE(512, 1024, 8, 2, steps=Steps(threads=1))
         run(layer)
         layer.zero_grad(set_to_none=True)
         self.assertGreater(sluice_torch.memory()["grad_bytes"], 0)

@@ -13,6 +13,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from models import layouts
 from models.eager_moe import EagerMoE
 from torch import nn
@@ -65,7 +66,7 @@ class Model(nn.Module):
             if eager:
                 return whole.float()
             with torch.random.fork_rng():
-                layer = sluice_torch.MoE(*sizes, ep_group=group, threads=1, timeout=20, keep=keep, **options)
+                layer = sluice_torch.MoE(*sizes, **grouped(ep_group=group, threads=1, timeout=20, keep=keep, **options))
             first, count = layer.first_expert, len(layer.gate_up_weight)
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():

@@ -10,13 +10,14 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import route
 from sluice_torch import te
 
 
 def make(experts=4, group=None, **options):
     torch.manual_seed(0)
-    return sluice_torch.MoE(64, 32, experts, 2, ep_group=group, threads=1, **options)
+    return sluice_torch.MoE(64, 32, experts, 2, **grouped(ep_group=group, threads=1, **options))
 
 
 def step(layer, tokens=40):

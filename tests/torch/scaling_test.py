@@ -13,9 +13,10 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from autocast_test import DY, EXPERTS, HIDDEN, IDS, INTERMEDIATE, TOP_K, WEIGHTS, X, grads_of
+from grouped import grouped
 from moe_eager import BOUND, error, route
 from encodings_test import check_refused
-from sluice_torch import fp8_autocast, state, te
+from sluice_torch import Steps, fp8_autocast, state, te
 from sluice_torch.recipe import DelayedScaling, Float8CurrentScaling, Format
 from torch.utils.checkpoint import checkpoint
 
@@ -25,12 +26,12 @@ FAST = DelayedScaling(amax_history_len=2)
 
 def make(recipe=FAST, **options):
     torch.manual_seed(0)
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=recipe, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, encode=recipe, **grouped(threads=2, **options))
 
 
 def plain(**options):
     torch.manual_seed(0)
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=2, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(threads=2, **options))
 
 
 def histories(layer):
@@ -252,7 +253,7 @@ class ScalingTest(unittest.TestCase):
         for wrong in (torch.zeros(9, dtype=torch.uint8), torch.zeros(0, dtype=torch.uint8), "nothing", 7):
             with self.assertRaisesRegex(RuntimeError, "_extra_state has no histories of amaxes, expected what a layer"):
                 layer.load_state_dict({**given, "_extra_state": wrong})
-        more = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 2 * EXPERTS, TOP_K, encode=FAST, threads=2)
+        more = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 2 * EXPERTS, TOP_K, encode=FAST, steps=Steps(threads=2))
         ids, weights = route(len(X), 2 * EXPERTS, TOP_K, 1)
         more(X, ids, weights)
         with self.assertRaisesRegex(RuntimeError, "amaxes of [a-z_]+ in the state are those of 8 experts, expected 4"):

@@ -8,7 +8,8 @@ import megatron_classes
 import sluice_torch
 import torch
 import torch.distributed as dist
-from sluice_torch import LoRAConfig
+from grouped import grouped
+from sluice_torch import LoRAConfig, Parallel, Steps
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 64, 4, 2
 LAYERS = {
@@ -53,7 +54,7 @@ def load(layer, whole):
 
 def make(seed, **options):
     torch.manual_seed(seed)
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=dist.group.WORLD, threads=1, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(ep_group=dist.group.WORLD, threads=1, **options))
     with torch.no_grad():
         for parameter in layer.parameters():
             if parameter.dtype in (torch.bfloat16, torch.float32):
@@ -113,10 +114,10 @@ def megatrons_classes(rank, size):
         assert factory.replica_id == (0, 0, 0)
         whole = layer.sharded_state_dict()["down_weight"]
         assert whole.data is layer.down_weight
-        odd = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 3, TOP_K, ep_group=dist.group.WORLD, threads=1)
+        odd = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 3, TOP_K, parallel=Parallel(dist.group.WORLD), steps=Steps(threads=1))
         with unittest.TestCase().assertRaisesRegex(ValueError, "3 experts are shared by 2 ranks, expected a multiple"):
             odd.sharded_state_dict()
-    uneven = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 3, TOP_K, ep_group=dist.group.WORLD, threads=1)
+    uneven = sluice_torch.MoE(HIDDEN, INTERMEDIATE, 3, TOP_K, parallel=Parallel(dist.group.WORLD), steps=Steps(threads=1))
     state = sluice_torch.state.full(uneven)
     assert all(torch.equal(tensor, state[key.removeprefix("a.")]) for key, tensor in save(uneven).items())
 
@@ -129,7 +130,7 @@ class ShardedTest(unittest.TestCase):
         core_jobs.run_ranks(self, "megatrons_classes", 2)
 
     def test_one_rank_has_everything(self):
-        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1)
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=Steps(threads=1))
         for name, each in copy.deepcopy(layer).sharded_state_dict().items():
             self.assertEqual((each.global_shape, set(each.global_offset)), (tuple(getattr(layer, name).shape), {0}))
 

@@ -18,6 +18,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import eager, error, route
 from sluice_torch.ranks import collectives
 from write_safetensors import write
@@ -123,9 +124,7 @@ class Life:
     def run(self):
         for name in ("gather", "all_reduce", "broadcast", "finish_all"):
             setattr(collectives, name, self.troubled(getattr(collectives, name)))
-        layer = sluice_torch.MoE(
-            HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, ep_group=dist.group.WORLD, timeout=LIMIT, threads=1, **self.options
-        )
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(ep_group=dist.group.WORLD, timeout=LIMIT, threads=1, **self.options))
         self.load(layer)
         for seed in range(ACTIONS):
             self.step(layer, seed)

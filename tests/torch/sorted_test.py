@@ -6,6 +6,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import BOUND, eager, error
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K = 64, 48, 7, 3
@@ -31,7 +32,7 @@ def own_part(layer, name, whole):
 
 
 def make(**options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1, timeout=20, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(threads=1, timeout=20, **options))
     with torch.no_grad():
         for name, whole in all_weights().items():
             getattr(layer, name).copy_(own_part(layer, name, whole))

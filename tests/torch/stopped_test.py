@@ -15,6 +15,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import route
 from sluice_torch import te
 from sluice_torch.ranks import collectives
@@ -27,7 +28,7 @@ AT_ONCE = 6  # jobs, which wait nearly all their time
 
 def make(**options):
     options = {"ep_group": dist.group.WORLD, "timeout": LIMIT, "threads": 1, **options}
-    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
+    return sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(**options))
 
 
 def step(layer, **options):

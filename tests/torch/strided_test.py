@@ -135,7 +135,7 @@ class StridedTest(unittest.TestCase):
             torch.manual_seed(4)
             block = Values(make_block(HIDDEN)).eval()
             replaced = copy.deepcopy(block)
-            sluice_torch.replace_moe(replaced, threads=2)
+            sluice_torch.replace_moe(replaced, steps=sluice_torch.Steps(threads=2))
             x = torch.randn(6, 4, HIDDEN)
             with torch.no_grad():
                 expected = replaced(x)

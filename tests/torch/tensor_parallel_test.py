@@ -7,10 +7,11 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from models import layouts
 from models.eager_moe import EagerMoE
 from moe_eager import BOUND, eager, error, route
-from sluice_torch import ExpertParallel, ExpertTensorParallel, TensorParallel
+from sluice_torch import ExpertParallel, ExpertTensorParallel, Parallel, Steps, TensorParallel
 from sluice_torch.ranks import replicas
 
 HIDDEN, INTERMEDIATE, TOP_K = 64, 48, 2
@@ -71,7 +72,7 @@ def part_of(layer, name, whole):
 
 
 def make(experts=8, **options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, threads=1, timeout=20, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, experts, TOP_K, **grouped(threads=1, timeout=20, **options))
     with torch.no_grad():
         for name, whole in all_weights(experts).items():
             getattr(layer, name).copy_(part_of(layer, name, whole))
@@ -343,9 +344,7 @@ def replaced(rank, size):
         with torch.no_grad():
             before = model(x)
             holder = torch.nn.ModuleList([model])
-            names = sluice_torch.replace_moe(
-                holder, ep_group=dist.group.WORLD, tp=tp, tokens="same", threads=1, timeout=20
-            )
+            names = sluice_torch.replace_moe(holder, parallel=Parallel(dist.group.WORLD, tp=tp, tokens="same", timeout=20), steps=Steps(threads=1))
             assert len(names) == 1
             after = holder[0](x)
         before, after = (each[0] if isinstance(each, tuple) else each for each in (before, after))
@@ -374,7 +373,7 @@ def errors(rank, size):
         ("tokens is 'some', expected 'own' or 'same'", {"ep_group": world, "tp": 2, "tokens": "some"}),
     ):
         refused(ValueError, message, lambda: make(**options))
-    odd = lambda: sluice_torch.MoE(HIDDEN, 47, 8, TOP_K, ep_group=world, tp=2)
+    odd = lambda: sluice_torch.MoE(HIDDEN, 47, 8, TOP_K, parallel=Parallel(world, tp=2))
     refused(ValueError, "tp is 2, expected a divisor of the intermediate size 47", odd)
     layer = make(ep_group=world, tp=2)
     other_shapes(layer, rank)

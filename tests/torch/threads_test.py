@@ -10,6 +10,7 @@ import unittest
 import sluice_torch
 import torch
 from moe_eager import route
+from sluice_torch import Steps
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 32, 4, 2, 50
 WORKERS = 2
@@ -35,7 +36,7 @@ def worker_waits() -> dict[str, int]:
 class ThreadsTest(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
-        self.layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=WORKERS)
+        self.layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=Steps(threads=WORKERS))
         self.x = torch.randn(TOKENS, HIDDEN).bfloat16().requires_grad_()
         self.dy = torch.randn(TOKENS, HIDDEN).bfloat16()
         self.ids, self.weights = route(TOKENS, EXPERTS, TOP_K, 1)
@@ -87,7 +88,7 @@ class ThreadsTest(unittest.TestCase):
             status = 1
             try:
                 torch.manual_seed(0)
-                self.layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=WORKERS)
+                self.layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=Steps(threads=WORKERS))
                 # PyTorch has no backward pass in a child of a process that has run one
                 status = 0 if self.wakes(self.forward) > 0 else 2
             except BaseException:

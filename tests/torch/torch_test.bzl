@@ -23,6 +23,7 @@ def torch_test(name, src = None, data = [], args = [], size = "medium", tags = [
         data = [
             src,
             "//tests/torch:forks.py",
+            "//tests/torch:grouped.py",
             "//ops/torch:libsluice_torch.so",
             "//graphs",
             "//ops/torch:sluice_torch",

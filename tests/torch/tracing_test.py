@@ -22,7 +22,7 @@ def step(layer, tokens=40):
 
 def make(hidden=64):
     torch.manual_seed(0)
-    return sluice_torch.MoE(hidden, 32, 4, 2, threads=2)
+    return sluice_torch.MoE(hidden, 32, 4, 2, steps=sluice_torch.Steps(threads=2))
 
 
 class TraceTest(unittest.TestCase):

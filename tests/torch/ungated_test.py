@@ -10,6 +10,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from models import layouts
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import state
@@ -29,7 +30,7 @@ def whole_weights():
 
 
 def make(activation="relu2", **options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, activation=activation, threads=1, timeout=20, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, activation=activation, **grouped(threads=1, timeout=20, **options))
     whole = {name: each[layer.local_experts] for name, each in whole_weights().items()}
     with torch.no_grad():
         for row in range(len(layer.gate_up_weight)):

@@ -21,7 +21,7 @@ here = os.path.dirname(sluice_torch.__file__)
 assert os.path.realpath(here).startswith(os.path.realpath(sys.argv[1])), here
 assert cache.find_compiler() == os.path.join(here, "bin", "sluicec"), cache.find_compiler()
 assert library.load() == os.path.join(here, "lib", "libsluice_torch.so"), library.load()
-layer = sluice_torch.MoE(64, 32, 4, 2, threads=1)
+layer = sluice_torch.MoE(64, 32, 4, 2, steps=sluice_torch.Steps(threads=1))
 x = torch.randn(9, 64).bfloat16().requires_grad_()
 ids = torch.tensor([[1, 3]] * 9)
 layer(x, ids, torch.ones(9, 2)).sum().backward()

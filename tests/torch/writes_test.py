@@ -13,6 +13,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from moe_eager import BOUND, eager, error, route
 from sluice_torch import LoRAConfig
 from sluice_torch.layers import sharding
@@ -52,7 +53,7 @@ OLD, NEW = weights(1, 0.05), weights(2, 0.5)
 
 
 def make(**options):
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=2, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(threads=2, **options))
     set_weights(layer, OLD)
     return layer.requires_grad_(False) if layer.lora is None else layer
 
@@ -95,7 +96,7 @@ def new_state(layer):
 
 def load_by_hand(layer):
     """FineTuning.load_weights() of a layer that is there."""
-    tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=2)
+    tuning = sluice_torch.FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=sluice_torch.Steps(threads=2))
     tuning.layer = layer
     tuning.load_weights(*NEW)
 

@@ -62,7 +62,7 @@ def make_layer(variant: str, shape: Shape, threads: int) -> nn.Module:
     import sluice_torch
 
     sizes = (shape.hidden, shape.intermediate, shape.experts, shape.top_k)
-    layer = sluice_torch.MoE(*sizes, dtype=torch.bfloat16, threads=threads)
+    layer = sluice_torch.MoE(*sizes, dtype=torch.bfloat16, steps=sluice_torch.Steps(threads=threads))
     with torch.no_grad():
         layer.gate_up_weight.copy_(gate_up)
         layer.down_weight.copy_(down)

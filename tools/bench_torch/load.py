@@ -113,7 +113,7 @@ def _measure(path: pathlib.Path, shape: Experts, threads: int, is_cold: bool) ->
 
     torch.set_num_threads(threads)
     found = {"read": _seconds(lambda: _read(path), path, is_cold)}
-    options = {"encode": f"int4:g{shape.group}:bf16,rows=int8", "threads": threads, "initialise": False}
+    options = {"encode": f"int4:g{shape.group}:bf16,rows=int8", "steps": sluice_torch.Steps(threads=threads), "initialise": False}
     layer = sluice_torch.MoE(shape.hidden, shape.intermediate, shape.experts, 1, **options)
     found["before"] = field("VmRSS")
     forget_peak()

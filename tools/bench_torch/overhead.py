@@ -18,7 +18,7 @@ def measure_overhead(repetitions: int, threads: int, clock: str) -> dict:
     from sluice_torch import cache, graphs
 
     torch.set_num_threads(threads)
-    moe = sluice_torch.MoE(_TINY.hidden, _TINY.intermediate, _TINY.experts, _TINY.top_k, threads=threads)
+    moe = sluice_torch.MoE(_TINY.hidden, _TINY.intermediate, _TINY.experts, _TINY.top_k, steps=sluice_torch.Steps(threads=threads))
     x = torch.randn(1, _TINY.hidden).bfloat16()
     ids = torch.zeros(1, 1, dtype=torch.int32)
     weights = torch.ones(1, 1)

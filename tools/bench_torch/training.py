@@ -69,7 +69,7 @@ def train_all(
         torch.manual_seed(20)
         model = make_model(**sizes).to(dtype)
         if options is not None:
-            replaced = sluice_torch.replace_moe(model, threads=threads, **options)
+            replaced = sluice_torch.replace_moe(model, steps=sluice_torch.Steps(threads=threads), **options)
             if len(replaced) != len(model.layers):
                 raise RuntimeError(f"replaced {replaced}, expected a block in each of {len(model.layers)} layers")
         losses[name] = train(model, steps)

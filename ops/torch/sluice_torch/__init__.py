@@ -16,6 +16,8 @@ import sys
 # Public name -> the module of this package that defines it.
 _EXPORTS = {
     "MoE": "layers.moe",
+    "Parallel": "ranks.parallel",
+    "Steps": "layers.steps",
     "memory": "ranks.ranks",
     "clear_cache": "ranks.ranks",
     "init_buffer": "ranks.buffers",

@@ -13,6 +13,7 @@ from .base.tensors import as_stored
 from .base.writes import write
 from .ranks import buffers, ranks
 from .ranks.described_calls import described
+from .ranks.parallel import Parallel
 
 
 class Event:
@@ -146,7 +147,7 @@ def dispatch(
     than max_tokens; what another rank refuses. The next step is right.
     """
     recording.refuse("exchange.dispatch", x, token_indices, token_probs, routing_map, probs)
-    members = ranks.Group(group, timeout=timeout)
+    members = ranks.Group(Parallel(group, timeout=timeout))
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
         _check_async(async_finish, overlap, allocate_on_comm_stream, previous_event)
@@ -218,7 +219,7 @@ def combine(
     or one that was released; what another rank refuses.
     """
     recording.refuse("exchange.combine", rows)
-    members = ranks.Group(group)
+    members = ranks.Group(Parallel(group))
     # whose ranks are waiting
     shared = handle.shared if isinstance(handle, Handle) else ranks.shared_by(members)
     with shared.refusing():

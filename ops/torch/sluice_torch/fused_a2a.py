@@ -12,6 +12,7 @@ import torch
 from . import exchange
 from .base.integers import MAX_EXPERTS, MAX_ROWS, MAX_SIZE, MAX_TOKENS, whole_number
 from .ranks import buffers, ranks
+from .ranks.parallel import Parallel
 
 get_hidden_bytes = buffers.get_hidden_bytes
 
@@ -165,7 +166,7 @@ def reset_hybrid_ep_buffer():
 
 
 def _hybrid_shared(group) -> ranks.Shared:
-    shared = ranks.shared_by(ranks.Group(group))
+    shared = ranks.shared_by(ranks.Group(Parallel(group)))
     _hybrid[shared] = None
     return shared
 

@@ -5,13 +5,11 @@ above 1 a rank has a shard of each of its experts: sharding.py. Without a gate i
 """
 
 import dataclasses
-import math
-import struct
 
 from .base.integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
 from .encodings.encodings import BF16, Encodings
 from .encodings.stored import SQUARE, Stored
-from .layers.activations import ACTIVATIONS, LIMITED, inputs_of
+from .layers.activations import inputs_of
 from .layers.builder import Graph
 from .ranks.ranks import dealt
 
@@ -46,8 +44,8 @@ class LayerShape:
     top_k: int
     ranks: int = 1
     max_tokens: int = 65536  # per rank and step; memory is taken only as steps need it
-    activation: str = "swiglu"
-    limit: float | None = None  # only for activations of LIMITED
+    activation: str = "swiglu"  # a name of activations.ACTIVATIONS
+    limit: float | None = None  # its limit, if it has one
     tp: int = 1  # ranks that share an expert; rank r has shard r % tp of the experts of group r // tp
     tokens: str = "own"
     spare: int | None = None  # places for copies of experts; None: expert i is at place i
@@ -60,9 +58,6 @@ class LayerShape:
             whole_number("spare", self.spare, 0, MAX_EXPERTS, ", or None")
         if self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}, expected at most the {self.experts} experts")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation is {self.activation!r}, expected one of {', '.join(ACTIVATIONS)}")
-        self._check_limit()
         if self.ranks % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.ranks} ranks")
         if self.intermediate % self.tp:
@@ -81,16 +76,6 @@ class LayerShape:
             each = stored.group or 2
             if stored.bits == 4 and sums % each:
                 raise ValueError(f"{of_sums}: {sums}, expected a multiple of {each} for {weight} of {stored.name}")
-
-    def _check_limit(self):
-        if self.activation not in LIMITED:
-            if self.limit is not None:
-                raise ValueError(f"limit is {self.limit!r}, but {self.activation} has none; {' and '.join(LIMITED)} have")
-            return
-        if self.limit is None or not math.isfinite(self.limit) or self.limit <= 0:
-            raise ValueError(f"limit of {self.activation} is {self.limit!r}, expected a positive number")
-        if not _is_bfloat16(self.limit):
-            raise ValueError(f"limit of {self.activation} is {self.limit!r}, expected a number that bfloat16 holds exactly")
 
     @property
     def ep(self) -> int:
@@ -131,14 +116,6 @@ class LayerShape:
     def places_of(self, rank: int) -> range:
         """The places of a rank; without `spare` they are its experts."""
         return dealt(self.places, self.ep, rank // self.tp)
-
-
-def _is_bfloat16(value: float) -> bool:
-    try:
-        packed = struct.pack("<f", value)
-    except OverflowError:
-        return False
-    return packed[:2] == b"\0\0" and struct.unpack("<f", packed)[0] == value
 
 
 def add_product(graph: Graph, name: str, rows: str, weight: str, result: str, **operands: str | None):

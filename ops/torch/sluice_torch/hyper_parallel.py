@@ -31,6 +31,7 @@ from .callers.hyper_graph import (  # noqa: F401: part of this module
 )
 from .callers.hyper_platform import get_platform  # noqa: F401: part of this module
 from .ranks import pairs, ranks
+from .ranks.parallel import Parallel
 
 try:
     from torch.distributed.tensor.parallel.style import ParallelStyle
@@ -147,7 +148,7 @@ class _Style(BaseExpertParallel):
         rows, counts, *more = inputs
         scores = more[0] if more else None
         if ep_group is not None:
-            with ranks.shared_by(ranks.Group(ep_group)).refusing():
+            with ranks.shared_by(ranks.Group(Parallel(ep_group))).refusing():
                 experts = module._parallel_experts
                 ids = pairs.ids_of_sorted(rows, counts, experts)
                 probs = torch.ones(len(rows), 1) if scores is None else scores.reshape(len(rows), 1).float()
@@ -157,7 +158,7 @@ class _Style(BaseExpertParallel):
             if scores is not None:
                 scores = probs.to(scores.dtype).view(-1, *scores.shape[1:])
         if tp_group is not None:
-            group = ranks.Group(tp_group)
+            group = ranks.Group(Parallel(tp_group))
             rows = _SumOfGradients.apply(rows, group)
             scores = scores if scores is None else _SumOfGradients.apply(scores, group)
         return (rows, counts, *([scores] if more else []), *more[1:])
@@ -166,7 +167,7 @@ class _Style(BaseExpertParallel):
         """The results [R, H] of this rank's rows, in their order; with shards they are whole sums. Collective."""
         ep_group, tp_group = self._groups(device_mesh)
         if tp_group is not None:
-            routed_output = _Sum.apply(routed_output, ranks.Group(tp_group))
+            routed_output = _Sum.apply(routed_output, ranks.Group(Parallel(tp_group)))
         return routed_output if ep_group is None else exchange.combine(routed_output, ep_group, module._parallel_handles.pop())
 
 

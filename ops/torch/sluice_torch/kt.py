@@ -7,6 +7,8 @@ import torch
 from .callers.finetune import FineTuning
 from .callers.kt_state import CheckpointOutput, Gradients
 from .encodings.encodings import Encodings
+from .layers.activations import spelled
+from .layers.steps import Steps
 from .lora import LoRAConfig
 
 _SKIP = "_SkipLoRA"
@@ -25,14 +27,14 @@ def _encode_of(method: str, group_size: int, zero_point: bool) -> str:
     return known[base]
 
 
-def _activation_of(limit: float, alpha: float) -> dict:
+def _activation_of(limit: float, alpha: float) -> str:
     if not limit and not alpha:
-        return {}
+        return "swiglu"
     if alpha not in (0, _OAI_ALPHA):
         raise ValueError(f"swiglu_alpha is {alpha!r}, expected 0 or {_OAI_ALPHA}, that of gpt-oss")
     if limit <= 0:
         raise ValueError(f"swiglu_limit is {limit!r}, expected a positive number with swiglu_alpha={alpha}")
-    return {"activation": "swiglu_oai" if alpha else "swiglu_clamp", "limit": float(limit)}
+    return spelled("swiglu_oai" if alpha else "swiglu_clamp", limit)
 
 
 def _refuse(**found):
@@ -111,10 +113,9 @@ class KTMoEWrapper:
             lora=LoRAConfig(lora_rank, lora_alpha) if has_adapters else None,
             depth=max_cache_depth,
             encode=encode,
-            threads=cpuinfer_threads,
-            max_tokens=chunked_prefill_size,
+            activation=_activation_of(swiglu_limit, swiglu_alpha),
+            steps=Steps(threads=cpuinfer_threads, max_tokens=chunked_prefill_size),
             initialise=False,
-            **_activation_of(swiglu_limit, swiglu_alpha),
         )
         self.layer_idx, self.weight_path = layer_idx, weight_path
         self.gate_proj = self.up_proj = self.down_proj = None  # what load_weights() takes instead of weight_path

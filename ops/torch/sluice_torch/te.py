@@ -27,6 +27,7 @@ from .layers.reporting import Reports
 from .ranks import ranks
 from .ranks.described_calls import described
 from .ranks.megatron_groups import checkpoint_classes, tp_group_of
+from .ranks.parallel import Parallel
 from .ranks.sharded_tensors import Cut, Part, describe
 
 _DTYPES = (torch.bfloat16, torch.float32)
@@ -52,7 +53,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
         self._part, self._parts = (0, 1) if group is None else ranks.place_in("tp_group", group)
         together = None if is_expert else group
         tokens = "own" if self.sequence_parallel or together is None else "same"
-        self._group = ranks.Group(tp_group=together, tokens=tokens, timeout=self.timeout)
+        self._group = ranks.Group(Parallel(tp_group=together, tokens=tokens, timeout=self.timeout))
         tp = self._group.tp
         for name, size in (("input_size", ins), ("output_size", outs)):
             whole_number(name, size, 1, MAX_ROWS)

@@ -45,7 +45,7 @@ class CurvesTest(unittest.TestCase):
         model = prepare(Decoder(make_block).to(dtype))
         twin = prepare(Decoder(make_block).to(dtype))
         twin.load_state_dict(model.state_dict())
-        self.assertEqual(len(sluice_torch.replace_moe(model, threads=1)), 2)
+        self.assertEqual(len(sluice_torch.replace_moe(model, steps=sluice_torch.Steps(threads=1))), 2)
         found, expected = train(model), train(twin)
         self.assertLess(expected[-1], expected[0] - 1.0)
         difference = (found - expected).abs().max().item()

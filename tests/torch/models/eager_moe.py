@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from sluice_torch import lora as adapters
-from sluice_torch.layers.activations import ACTIVATIONS, inputs_of
+from sluice_torch.layers.activations import ACTIVATIONS, inputs_of, parse
 
 
 class EagerMoE(nn.Module):
@@ -16,17 +16,16 @@ class EagerMoE(nn.Module):
         intermediate,
         num_experts,
         top_k,
-        ep_group=None,
+        *,
         activation="swiglu",
-        limit=None,
         lora=None,
         dtype=torch.bfloat16,
         initialise=True,
     ):
         super().__init__()
-        self.activation, self.limit, self.lora = activation, limit, lora
+        (self.activation, self.limit), self.lora = parse(activation), lora
         make = torch.randn if initialise else torch.empty
-        self.gate_up_weight = nn.Parameter(make(num_experts, inputs_of(activation) * intermediate, hidden).to(dtype))
+        self.gate_up_weight = nn.Parameter(make(num_experts, inputs_of(self.activation) * intermediate, hidden).to(dtype))
         self.down_weight = nn.Parameter(make(num_experts, hidden, intermediate).to(dtype))
         if lora:
             made = adapters.make_parameters(lora, num_experts, hidden, intermediate, dtype)

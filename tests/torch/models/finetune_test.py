@@ -3,6 +3,7 @@
 import unittest
 
 import torch
+from grouped import grouped
 
 from models.lora_test import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, TOKENS, gradients, make_inputs
 from models.eager_moe import EagerMoE
@@ -14,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 def make_tuning(load=True, **options):
     torch.manual_seed(5)
     options = {"dtype": torch.float32, "threads": 1, **options}
-    tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LoRAConfig(4, 8.0), **options)
+    tuning = FineTuning(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, LoRAConfig(4, 8.0), **grouped(**options))
     for name, parameter in tuning.layer.named_parameters():
         if "lora_b" in name:
             torch.nn.init.normal_(parameter, std=0.5)

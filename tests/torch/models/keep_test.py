@@ -3,6 +3,7 @@
 import unittest
 
 import torch
+from grouped import grouped
 
 import sluice_torch
 from sluice_torch.lora import LoRAConfig
@@ -13,7 +14,7 @@ ACTIVATIONS = 2 * INTERMEDIATE * TOP_K * TOKENS  # bytes in bf16
 
 def kept(**options):
     """The bytes that one forward keeps until its backward."""
-    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **options)
+    layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, **grouped(**options))
     x = torch.randn(TOKENS, HIDDEN).to(torch.bfloat16).requires_grad_()
     ids = torch.stack([torch.randperm(EXPERTS)[:TOP_K] for _ in range(TOKENS)]).int()
     before = sluice_torch.memory()["saved_bytes"]

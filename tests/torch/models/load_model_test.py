@@ -12,6 +12,7 @@ import core_jobs
 import sluice_torch
 import torch
 import torch.distributed as dist
+from grouped import grouped
 from models import layouts
 from decoder import Decoder
 from sluice_torch import convert, state
@@ -52,7 +53,7 @@ def replaced(kind="qwen3", meta=True, seed=1, **options):
     """A model that is to be loaded."""
     made = model_of(kind, seed)
     made = made.to("meta") if meta else made
-    sluice_torch.replace_moe(made, **options)
+    sluice_torch.replace_moe(made, **grouped(**options))
     return made
 
 

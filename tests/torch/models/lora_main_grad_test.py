@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from models.lora_test import make_inputs, make_pair
+from sluice_torch import Steps
 from sluice_torch.callers.finetune import FineTuning
 from sluice_torch.lora import LoRAConfig
 
@@ -160,7 +161,7 @@ class LoraMainGradTest(unittest.TestCase):
         self.assertTrue(torch.equal(kept, parameter.grad))
 
     def test_steps_by_hand_add_to_them_and_give_the_rest(self):
-        tuning = FineTuning(64, 48, 6, 2, CONFIG, threads=1)
+        tuning = FineTuning(64, 48, 6, 2, CONFIG, steps=Steps(threads=1))
         plain = make_layer()
         gate, up = plain.gate_up_weight.chunk(2, dim=1)
         tuning.load_weights(gate, up, plain.down_weight)

@@ -4,9 +4,11 @@ import itertools
 import unittest
 
 import torch
+from grouped import grouped
 
 import sluice_torch
 from models.eager_moe import EagerMoE
+from sluice_torch import Steps
 from sluice_torch.lora import LoRAConfig
 
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, TOKENS = 64, 48, 6, 2, 37
@@ -16,7 +18,7 @@ def make_pair(config, dtype=torch.float32, **options):
     """A layer and its eager twin in float32, both with the same random adapters."""
     torch.manual_seed(9)
     sizes = (HIDDEN, INTERMEDIATE, EXPERTS, TOP_K)
-    layer = sluice_torch.MoE(*sizes, lora=config, dtype=dtype, threads=1, **options)
+    layer = sluice_torch.MoE(*sizes, lora=config, dtype=dtype, **grouped(threads=1, **options))
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if "lora_b" in name:
@@ -79,8 +81,8 @@ class LoraTest(unittest.TestCase):
 
     def test_a_new_layer_is_what_it_is_without_adapters(self):
         torch.manual_seed(3)
-        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, lora=LoRAConfig(8, 16), threads=1)
-        plain = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, threads=1)
+        layer = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, lora=LoRAConfig(8, 16), steps=Steps(threads=1))
+        plain = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, steps=Steps(threads=1))
         plain.load_state_dict({name: value for name, value in layer.state_dict().items() if "lora" not in name})
         x, ids, weights, _ = make_inputs(torch.bfloat16)
         with torch.no_grad():
@@ -90,7 +92,7 @@ class LoraTest(unittest.TestCase):
         config = LoRAConfig(4, 6.0)
         layer, _ = make_pair(config)
         x, ids, weights, _ = make_inputs()
-        plain = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, dtype=torch.float32, threads=1)
+        plain = sluice_torch.MoE(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, dtype=torch.float32, steps=Steps(threads=1))
         with torch.no_grad():
             apart = layer(x, ids, weights)
             parameters = dict(layer.named_parameters())

@@ -14,6 +14,7 @@ import sluice_torch
 from decoder import Decoder, loss_of
 from models import layouts
 from models.curves_test import batches, train
+from sluice_torch import Parallel, Steps
 
 RANKS = 2
 LIMIT_S = 240
@@ -36,7 +37,7 @@ def train_share(rank, store, out):
     wait = timedelta(seconds=LIMIT_S)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=wait)
     model = make_model()
-    replaced = sluice_torch.replace_moe(model, ep_group=dist.group.WORLD, threads=1, timeout=LIMIT_S)
+    replaced = sluice_torch.replace_moe(model, parallel=Parallel(dist.group.WORLD, timeout=LIMIT_S), steps=Steps(threads=1))
     own = [parameter for name, parameter in model.named_parameters() if ".experts." in name]
     assert len(replaced) == 2 and [len(parameter) for parameter in own] == [4 - rank] * 4, own
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)  # as train()

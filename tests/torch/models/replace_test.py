@@ -13,7 +13,7 @@ from torch import nn
 from decoder import Decoder, loss_of
 from models import layouts
 from models.eager_moe import EagerMoE
-from sluice_torch import MoE
+from sluice_torch import MoE, Steps
 from sluice_torch.lora import LoRAConfig
 from sluice_torch.replacing import families, replaced
 from sluice_torch.replacing.replace import _Found, replace_moe
@@ -241,7 +241,7 @@ class ReplaceTest(unittest.TestCase):
         for kind in ("qwen2", "deepseek"):
             torch.manual_seed(1)
             model = nn.Sequential(layouts.LAYOUTS[kind]())
-            replace_moe(model, threads=1)
+            replace_moe(model, steps=Steps(threads=1))
             found, submitted = [], []
             submit = MoE.submit_forward
             for travel in (False, True):

@@ -10,7 +10,7 @@ import sluice_torch
 import torch
 import torch.distributed as dist
 from models import layouts
-from sluice_torch import state
+from sluice_torch import Parallel, Steps, state
 from torch import nn
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -40,7 +40,7 @@ def make(layout, dtype, lora=None, group=None, seed=1, experts=8, tp=1):
     model = Model(layout, dtype, seed, experts)
     original = {name: value.clone() for name, value in model.state_dict().items()}
     with unittest.mock.patch("sluice_torch.replacing.replace.try_replacement"):  # replace_test compares outputs and gradients
-        sluice_torch.replace_moe(model, ep_group=group, lora=lora, threads=1, timeout=20, tp=tp)
+        sluice_torch.replace_moe(model, lora=lora, parallel=Parallel(group, tp=tp, timeout=20), steps=Steps(threads=1))
     whole = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora" in name:

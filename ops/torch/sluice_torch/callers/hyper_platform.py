@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from ..ranks import collectives
+from ..ranks.parallel import Parallel
 from ..ranks.ranks import Group
 
 
@@ -19,7 +20,7 @@ class _Done:
 def _exchange(parts: list[torch.Tensor], sizes: list[int], group) -> torch.Tensor:
     """Sends part r to rank r of the group; returns the parts from all ranks, of these many rows, joined. Collective."""
     group = dist.group.WORLD if group is None else group
-    members = Group(group)
+    members = Group(Parallel(group))
     rank, size = members.rank, members.size
     if len(parts) != size or len(sizes) != size:
         raise ValueError(f"there are {len(parts)} parts to send and {len(sizes)} to receive, expected {size}, the ranks of the group")

@@ -11,6 +11,7 @@ import torch
 from ..layers import sharding
 from ..layers.moe import MoE
 from ..ranks import ranks
+from ..ranks.parallel import Parallel
 
 
 def layers_in(module: torch.nn.Module) -> list[MoE]:
@@ -60,7 +61,7 @@ class _Part:
             if getattr(parameter, "main_grad", None) is not None:
                 raise ValueError(f"{name} has a main_grad, which does not fit its part: set it afterwards")
         self.layer = layer
-        self.group = ranks.Group(ep_group, tp_group, tokens=tokens, timeout=layer.timeout)
+        self.group = ranks.Group(Parallel(ep_group, tp_group, tokens=tokens, timeout=layer.timeout))
         self.shape = dataclasses.replace(shape, ranks=self.group.size, tp=self.group.tp, tokens=tokens)
 
     @torch.no_grad()

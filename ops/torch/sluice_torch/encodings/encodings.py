@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 import re
+import types
 
 from ..base.integers import MAX_ROWS, MAX_SIZE, whole_number
 from .stored import PLAIN, Stored
@@ -158,10 +159,12 @@ def encodings_of(encode) -> Encodings | None:
     return made or Encodings(encode)
 
 
-def refuse_unknown(layer: str, unknown: dict, known):
-    """TypeError: there are `unknown` arguments beside the names `known`. Of those that `encode` has replaced it says how they are spelled
-    now."""
+def refuse_unknown(layer: str, unknown: dict, known, moved=types.MappingProxyType({})):
+    """TypeError: there are `unknown` arguments beside the names `known`. Those that `encode` has replaced, and those of `moved`, are
+    errors that say how they are spelled now."""
     for name, value in unknown.items():
+        if name in moved:
+            raise TypeError(f"{layer} has no argument {name!r} any more: it is {moved[name]} now (docs/LAYERS.md)")
         option = "precision" if name == "weights" else name.replace("_", "-")
         if name == "recipe" and not isinstance(value, str):
             now = "encode=recipe"

@@ -11,5 +11,6 @@
     preparing      preparation of steps to come
     reporting      reports and traces
     sharding       shards of experts
+    steps          how steps run
     submitting     steps in flight
 """

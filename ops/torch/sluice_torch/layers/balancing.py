@@ -25,7 +25,7 @@ def balance(model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> dict[
     """
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, MoE) and layer.places is not None}
     if not layers:
-        raise ValueError(f"{type(model).__name__} has no sluice_torch.MoE with places for its experts, expected MoE(spare=...)")
+        raise ValueError(f"{type(model).__name__} has no sluice_torch.MoE with places for its experts, expected MoE(parallel=Parallel(spare=...))")
     found = {}
     for name, layer in layers.items():
         rows = layer.take_rows_seen()

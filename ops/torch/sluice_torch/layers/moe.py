@@ -1,5 +1,6 @@
 """MoE: the experts of a mixture-of-experts layer as a module."""
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -18,12 +19,21 @@ from ..encodings.autocast import Chooser, is_in_backward
 from ..encodings.encodings import BF16, encodings_of, refuse_unknown
 from ..ranks import pairs, ranks, replicas
 from ..ranks.described_calls import described_step
-from . import placement, sharding
+from ..ranks.parallel import Parallel
+from . import activations, placement, sharding
 from .main_grad import AddedToMainGrad, AddToMainGrad, main_grad_of
 from .operands import DTYPES, operands_of
 from .preparing import Preparable
 from .reporting import Reports
+from .steps import Steps
 from .submitting import Submits, check_submitted
+
+# Arguments of versions before -> how they are spelled now.
+_MOVED = {
+    each.name: f"{argument}=sluice_torch.{kind.__name__}({each.name}=...)"
+    for argument, kind in (("parallel", Parallel), ("steps", Steps))
+    for each in dataclasses.fields(kind)
+} | {"limit": "activation='swiglu_oai:LIMIT'"}
 
 # In the state of a layer whose experts have places: the expert at each of them.
 PLACEMENT = "placement"
@@ -38,19 +48,9 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         gate_up_weight  [E, 2 I, H]   rows of gate, then rows of up; without a gate [E, I, H], rows of up
         down_weight     [E, H, I]
 
-    `num_experts` counts the experts of all ranks of `ep_group`, a torch.distributed group of processes on this machine.
-    Each rank owns E = num_experts / ranks of them, in order (the first ranks own one more if the experts do not divide
-    evenly). Without a group this process owns all. Ranks must call their layers in the same order, each with its own
-    tokens (possibly none), and must request the same gradients.
-
-    With `spare`, a number, experts are not bound to ranks: there are num_experts + spare places, dealt like experts, E are
-    this rank's places, and `local_experts` says which experts are there. sluice_torch.balance() moves experts to other
-    places, and gives those with the most rows several (balancing.py). Making such a layer is collective.
-
-    With `tp` above 1, tp ranks share each expert: rank r has shard r % tp of the experts of group r // tp, with I / tp
-    instead of I columns (sharding.py). The ranks are given as one group and `tp`; as `tp_group` (those that share this
-    rank's experts) and `ep_group` (those with its shard), either of which may be absent; or as `mesh`, a DeviceMesh with
-    dimensions "ep", "tp" or both. Making a layer with adapters is then collective.
+    E are the experts of this rank: all of them, unless `parallel` says how ranks share experts. `num_experts` counts the experts of
+    all ranks. Ranks must call their layers in the same order, each with its own tokens (possibly none), and must request the same
+    gradients.
 
     Products use bfloat16 with float32 sums. Parameters (`dtype`) may be float32: they are rounded to bfloat16 in each
     step, and have float32 gradients. x may be float32: it is rounded to bfloat16, and so are y and the gradient of x
@@ -62,8 +62,8 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
     and autograd gets none; or, for a parameter that has `grad_added_to_main_grad`, a placeholder, and that becomes True, as
     Megatron's DistributedDataParallel expects it.
 
-    activation   "swiglu" or another of activations.ACTIVATIONS; the activations of activations.LIMITED have a `limit`
-    lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
+    activation   "swiglu" or another of activations.ACTIVATIONS; with a limit after a colon if it has one: "swiglu_oai:7"
+    parallel     sluice_torch.Parallel: how ranks share experts and tokens. None: this process owns all
     encode       what numbers are stored as, rounded to and sent as: an encoding, PLACE=ENCODING for some of the places weights,
                  weights.gate_up_weight, weights.down_weight, trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
                  round as sluice_torch.fp8_autocast says, else all is bfloat16. docs/PRECISION.md lists them; for example
@@ -77,19 +77,10 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
                  "mxfp8,grads=mxfp8e5m2"   weights are trained, and products round their factors in blocks of 32
                  "fp8e4m3:delayed"   they round by scales of largest magnitudes of earlier steps, which the layer and its
                                      state_dict keep
-    spare        places for copies of experts. 0: experts can move, but have one place each. None: rank r has the r-th
-                 range of experts
-    threads      workers, shared by all layers of a group; 0: this rank's share of the machine
-    max_tokens   limit of tokens per step; memory is taken only for actual tokens
-    tokens       "own": each rank has other tokens. "same": the ranks that share experts pass the same tokens, ids, weights
-                 and gradients of y, and all get the same results; gradients of weights count each token once
-    timeout      seconds to wait for other ranks
-    keep         "all", or "minimal": the backward pass computes activations again
+    lora         sluice_torch.LoRAConfig: low-rank adapters, whose parameters are trained instead of the weights
+    dtype        of parameters: torch.bfloat16 or torch.float32
+    steps        sluice_torch.Steps: how steps run. None: by its defaults
     initialise   False: weights are undefined, for callers that set them at once
-    pack_frozen  True: bfloat16 weights with requires_grad False, and codes that codes of rows multiply, stay packed for the
-                 kernels between steps, from the first step or prepare() on. This takes as much memory again as the weights
-                 (twice that with AVX2), per set of requested gradients. A change of a weight takes effect if autograd
-                 sees it, but not through .data or another array that shares the memory
     """
 
     def __init__(
@@ -98,45 +89,37 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         intermediate: int,
         num_experts: int,
         top_k: int,
-        ep_group=None,
+        *,
         activation: str = "swiglu",
+        parallel: Parallel | None = None,
+        encode=None,
         lora=None,
         dtype: torch.dtype = torch.bfloat16,
-        *,
-        limit: float | None = None,
-        threads: int = 0,
-        max_tokens: int = 65536,
-        timeout: float = 30.0,
-        keep: str = "all",
+        steps: Steps | None = None,
         initialise: bool = True,
-        pack_frozen: bool = False,
-        tp_group=None,
-        mesh=None,
-        tp: int = 1,
-        tokens: str = "own",
-        spare: int | None = None,
-        encode=None,
         **unknown,
     ):
         super().__init__()
         if unknown:
-            refuse_unknown("MoE", unknown, [name for name in inspect.signature(MoE).parameters if name != "unknown"])
+            refuse_unknown("MoE", unknown, [name for name in inspect.signature(MoE).parameters if name != "unknown"], _MOVED)
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
-        if keep not in ("all", "minimal"):
-            raise ValueError(f"keep is {keep!r}, expected 'all' or 'minimal'")
-        self._group = ranks.Group(ep_group, tp_group, mesh, tp, tokens, timeout)
-        sizes = (hidden, intermediate, num_experts, top_k, self._group.size, max_tokens)
+        parallel = Parallel() if parallel is None else parallel
+        steps = Steps() if steps is None else steps
+        if not isinstance(steps, Steps):
+            raise ValueError(f"steps is of type {type(steps).__name__}, expected sluice_torch.Steps, such as Steps(threads=4)")
+        self._group = ranks.Group(parallel)
+        sizes = (hidden, intermediate, num_experts, top_k, self._group.size, steps.max_tokens, *activations.parse(activation))
         own = encodings_of(encode)
         self._encodings, self._scales = Chooser(own), scaling.Scales()
-        self.shape = graphs.LayerShape(*sizes, activation, limit, self._group.tp, tokens, spare, own or BF16)
+        self.shape = graphs.LayerShape(*sizes, self._group.tp, parallel.tokens, parallel.spare, own or BF16)
         self._watch()
         self.places = None  # placement.Places, if experts can move
-        if spare is not None:
+        if self.shape.spare is not None:
             self.set_places(placement.choose(self.shape, torch.ones(num_experts)))
             self._rows_seen = torch.zeros(num_experts, dtype=torch.int64)
-        self.lora, self.threads, self.timeout, self.keep = lora, threads, timeout, keep
-        self.pack_frozen, self.lora_dropout = pack_frozen, 0.0  # above 0: training is refused
+        self.lora, self.steps, self.timeout = lora, steps, parallel.timeout
+        self.lora_dropout = 0.0  # above 0: training is refused
         self._layers = {}
         own, part = len(self.shape.places_of(self._group.rank)), self.shape.part
         self._add_weight("gate_up_weight", (own, self.shape.inputs * part, hidden), dtype)
@@ -461,7 +444,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
     def _shared(self) -> ranks.Shared:
         if self.device.type == "meta":
             raise ValueError("the layer's weights are on meta: sluice_torch.load_model() and load_experts() set them")
-        return ranks.shared_by(self._group, self.threads, self.timeout, str(self.device))
+        return ranks.shared_by(self._group, self.steps.threads, self.timeout, str(self.device))
 
     def _program(self, shape: graphs.LayerShape, needed: tuple[bool, ...], weights: list, accumulate: bool) -> tuple:
         """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
@@ -482,7 +465,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         if path is not None:
             names = self._weight_names()
             amaxes = [f"{name}_amax" for name in names] if key[1].encodings.facts.has_scales else []
-            packs = self.pack_frozen and key[1].encodings.facts.amax != "returned"  # a first step has no second
+            packs = self.steps.pack_frozen and key[1].encodings.facts.amax != "returned"  # a first step has no second
             self._layers[key] = shared.layer(path, names + amaxes, packs, described_step(self, names, *program))
         return self._layers[key].op
 
@@ -499,7 +482,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
             trainable=trainable,
             grads=grads,
             accumulate=accumulate,
-            keep=self.keep,
+            keep=self.steps.keep,
             target="cpu" if self.device.type == "cpu" else "h200",
             options=shape.encodings.options(bool(trainable)),
         )
@@ -567,13 +550,16 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         return state
 
     def __setstate__(self, state: dict):
+        if "steps" not in state:  # files of torch.save() from versions before have its fields as attributes
+            moved = {name: state.pop(name) for name in ("threads", "keep", "pack_frozen")}
+            state["steps"] = Steps(max_tokens=state["shape"].max_tokens, **moved)
         super().__setstate__(state)
         self._watch()
 
     def extra_repr(self) -> str:
         shape = self.shape
         text = f"hidden={shape.hidden}, intermediate={shape.intermediate}, num_experts={shape.experts}"
-        text += f", top_k={shape.top_k}, activation={shape.activation!r}"
+        text += f", top_k={shape.top_k}, activation={activations.spelled(shape.activation, shape.limit)!r}"
         if shape.ranks > 1:
             text += f", rank {self._group.rank} of {shape.ranks}"
         if shape.spare is not None:

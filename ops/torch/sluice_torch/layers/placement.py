@@ -1,4 +1,4 @@
-"""Places of experts: layers whose experts can move between ranks, and have copies at several of them (MoE(spare=)).
+"""Places of experts: layers whose experts can move between ranks, and have copies at several of them (Parallel.spare).
 
 Such a layer has num_experts + spare places, which are dealt over the ranks as experts of other layers are. Its
 `placement` says which expert each place has, and its parameters are the weights of this rank's places. Rows of an expert are
@@ -198,7 +198,7 @@ def sum_over_copies(mover: Mover, weights: list, main_grads: list) -> tuple[list
 def move_experts(layer: torch.nn.Module, expert_at, optimizers):
     """MoE.place()."""
     if layer.places is None:
-        raise ValueError("the experts of this layer cannot move: make it with spare=0 or more")
+        raise ValueError("the experts of this layer cannot move: make it with Parallel(spare=0) or more")
     moved = tensors_of(layer, optimizers)
     new = failure = None
     try:

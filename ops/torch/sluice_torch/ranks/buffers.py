@@ -13,6 +13,7 @@ from .. import cache
 from ..base.integers import MAX_EXPERTS, MAX_SIZE, MAX_THREADS, MAX_TOKENS, MAX_TOP_K, whole_number
 from . import ranks
 from .described_calls import described
+from .parallel import Parallel
 
 CORES = (("num_sms_dispatch_api", "send"), ("num_sms_combine_api", "return"))  # arguments, and the compiler's options
 
@@ -136,7 +137,7 @@ def get_hidden_bytes(x: torch.Tensor) -> int:
 
 def get_buffer(group=None, hidden_bytes: int = 0, *, threads: int = 0, timeout: float = 30.0) -> ranks.Buffer:
     """The buffer of a group, for rows of that many bytes or fewer. Collective the first time."""
-    shared = ranks.shared_by(ranks.Group(group, timeout=timeout), threads, timeout)
+    shared = ranks.shared_by(ranks.Group(Parallel(group, timeout=timeout)), threads, timeout)
     whole_number("hidden_bytes", hidden_bytes, 0, _MAX_BYTES)
     shared.keep()
     shared.buffer.hidden_bytes = max(shared.buffer.hidden_bytes, hidden_bytes)
@@ -162,7 +163,7 @@ def init_buffer(
 
     Collective. ValueError, at all ranks: sizes that are none. RuntimeError: what another rank refuses.
     """
-    members = ranks.Group(group, timeout=timeout)
+    members = ranks.Group(Parallel(group, timeout=timeout))
     shared = ranks.shared_by(members, threads, timeout)
     with shared.refusing():
         buffer = get_buffer(group, hidden_bytes)
@@ -186,7 +187,7 @@ def init_buffer(
 def reset_buffer(group=None):
     """Frees what exchange.dispatch and exchange.combine made for a group; what handles and graphs use is freed with them. The
     next step makes it again. Collective."""
-    free(ranks.shared_by(ranks.Group(group)))
+    free(ranks.shared_by(ranks.Group(Parallel(group))))
 
 
 def free(shared: ranks.Shared):

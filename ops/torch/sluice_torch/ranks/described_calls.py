@@ -6,6 +6,7 @@ import dataclasses
 _NAMES = {
     "experts": "num_experts",
     "encodings": "encode",
+    "limit": "limit of activation",
     "ranks": None,
     "column": None,
     "ins": "input_size",
@@ -30,7 +31,7 @@ def described(call: str, shape, **more) -> str:
 def described_step(layer, names: list[str], shape, needed: tuple[bool, ...], weights: list, accumulate: bool) -> str:
     """A step of sluice_torch.MoE whose weights have these names; `needed` as in its _needed()."""
     asked = tuple(name for name, each in zip(("x", "expert_weights", *names), needed) if each)
-    more = {"keep": layer.keep, "lora": layer.lora, "dtype": weights[0].dtype, "requires_grad": asked, "main_grad": accumulate}
+    more = {"keep": layer.steps.keep, "lora": layer.lora, "dtype": weights[0].dtype, "requires_grad": asked, "main_grad": accumulate}
     return described("MoE", shape, **more)
 
 

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from ..base import library
 from ..base.integers import MAX_RANKS, MAX_THREADS, whole_number
 from . import collectives
+from .parallel import Parallel
 
 _guard = threading.RLock()
 # By process and group. Objects that only modules keep alive are not in _lasting.
@@ -54,12 +55,14 @@ class Group:
     thread that ended later could need the interpreter while it shuts down, which aborts the process: so no layer keeps one.
     """
 
-    def __init__(self, ep_group=None, tp_group=None, mesh=None, tp: int = 1, tokens: str = "own", timeout: float = 30.0):
-        whole_number("tp", tp, 1, MAX_RANKS)
-        if mesh is not None:
+    def __init__(self, parallel: Parallel = Parallel()):
+        if not isinstance(parallel, Parallel):
+            raise ValueError(f"parallel is of type {type(parallel).__name__}, expected sluice_torch.Parallel, such as Parallel(ep_group)")
+        ep_group, tp_group, tp = parallel.ep_group, parallel.tp_group, whole_number("tp", parallel.tp, 1, MAX_RANKS)
+        if parallel.mesh is not None:
             if ep_group is not None or tp_group is not None:
                 raise ValueError("mesh is given together with ep_group or tp_group, expected one of both")
-            ep_group, tp_group = _groups_of(mesh)
+            ep_group, tp_group = _groups_of(parallel.mesh)
         given = {"tp_group": tp_group, "ep_group": ep_group}
         places = {name: place_in(name, group) for name, group in given.items() if group is not None}
         if tp_group is not None and tp not in (1, places["tp_group"][1]):
@@ -70,12 +73,12 @@ class Group:
         for rank, size in places.values():
             self.rank, self.size = self.rank + rank * self.size, self.size * size
         self.tp = tp if tp_group is None else places["tp_group"][1]
-        self.tokens = tokens
+        self.tokens = parallel.tokens
         if self.size % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.size} ranks of ep_group")
         self._members = None
         # another value is refused at all ranks, when they meet for the first time
-        self.timeout = timeout if _is_time(timeout) else 30.0
+        self.timeout = parallel.timeout if _is_time(parallel.timeout) else 30.0
         if self.size > 1:
             collectives.pulse.start()
 

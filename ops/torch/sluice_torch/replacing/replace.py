@@ -21,6 +21,7 @@ import warnings
 import torch
 
 from ..base.writes import free
+from ..layers.activations import spelled
 from ..layers.sharding import WEIGHTS, set_expert
 from . import families
 from .experts import recognise_list, recognise_stack
@@ -133,16 +134,13 @@ class _Found:
         return Twin(block, twin.experts, twin.leaves)
 
 
-def replace_moe(
-    model: torch.nn.Module, *, ep_group=None, lora=None, strict: bool = True, layer=None, **options
-) -> Replaced:
+def replace_moe(model: torch.nn.Module, *, strict: bool = True, layer=None, **options) -> Replaced:
     """Replaces the MoE blocks of a model in place and returns their names.
 
-    With `ep_group` each rank keeps its own experts, with `tp`, `tp_group` or `mesh` (those of sluice_torch.MoE) its shard
-    of them; every rank must pass the whole model. With `lora` the experts'
-    weights are frozen and adapters added; with `weights` of codes they are frozen, too. `options` are passed to `layer`, by default sluice_torch.MoE. Make the
-    optimizer afterwards, because the experts' parameters are new. Other parts of the model, including the routers'
-    parameters, stay the same.
+    `options` are passed to `layer`, by default sluice_torch.MoE: `parallel`, `encode`, `lora` and `steps`. With `parallel` each rank
+    keeps its own experts, or its shard of them; every rank must pass the whole model. With `lora` the experts' weights are frozen and
+    adapters added; where `encode` makes codes of weights they are frozen, too. Make the optimizer afterwards, because the experts'
+    parameters are new. Other parts of the model, including the routers' parameters, stay the same.
 
     Unsupported (a ValueError) names all blocks that look like MoE but have something that a layer cannot keep; then
     nothing is replaced. With strict=False such blocks stay unchanged, with a warning, and are in `skipped` of the result.
@@ -157,10 +155,9 @@ def replace_moe(
         warnings.warn(_describe(model, name, reason) + ": it is left unchanged", stacklevel=2)
     if not found and not skipped:
         warnings.warn("replace_moe found no block that looks like MoE: the model is as it was", stacklevel=2)
-    options = dict(options, ep_group=ep_group, lora=lora)
     made = [_make_layer(each, layer, options) for each in found]
     for each, new in zip(found, made):
-        _replace(model, each, new, options)
+        _replace(model, each, new, is_frozen=options.get("lora") is not None)
     return Replaced(found, skipped)
 
 
@@ -199,23 +196,21 @@ def _describe(model: torch.nn.Module, name: str, reason: str) -> str:
 def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
     """Makes a layer for a block. Its weights are not set yet, and take no memory until they are written."""
     experts = found.experts
-    if experts.limit is not None:
-        options = dict(options, limit=experts.limit)
     dtype = experts.parameters()[0].dtype
     return layer(
         experts.hidden,
         experts.intermediate,
         experts.count,
         found.top_k,
-        activation=experts.activation,
+        activation=spelled(experts.activation, experts.limit),
         dtype=dtype,
         initialise=False,
         **options,
     )
 
 
-def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, options: dict):
-    _move(found.experts, made, found.trains, frozen=options["lora"] is not None)
+def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, is_frozen: bool):
+    _move(found.experts, made, found.trains, is_frozen)
     if not found.in_list:
         stand = ReplacedExperts(found.experts.module, found.layout, found.scattered, made)
         setattr(found.block, found.experts_name, stand)
@@ -228,7 +223,7 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, optio
 
 
 @torch.no_grad()
-def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], frozen: bool):
+def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], is_frozen: bool):
     """Moves the experts' weights to a layer, and empties the old parameters. If they are on meta, so are the layer's."""
     if experts.parameters()[0].is_meta:
         for name, parameter in list(layer.named_parameters(recurse=False)):
@@ -237,7 +232,7 @@ def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], f
     else:
         _move_numbers(experts, layer)
     for weight, trained in ((layer.gate_up_weight, trains[0]), (layer.down_weight, trains[1])):
-        weight.requires_grad_(trained and not frozen and weight.is_floating_point())
+        weight.requires_grad_(trained and not is_frozen and weight.is_floating_point())
 
 
 def _move_numbers(experts: Experts, layer: torch.nn.Module):
