@@ -23,16 +23,17 @@ def activate(gate, up, kind, limit=None):
     return (torch.relu(gate) if kind == "reglu" else torch.nn.functional.silu(gate)) * up
 
 
-def eager(x, ids, expert_weights, gate_up, down, kind="swiglu", limit=None):
-    """y [T, H] in float32."""
+def eager(x, ids, expert_weights, gate_up, down, kind="swiglu", limit=None, biases=None):
+    """y [T, H] in float32. `biases`: of both products, [E, columns] each."""
     y = torch.zeros(x.shape)
     for expert in range(gate_up.shape[0]):
         token, k = (ids == expert).nonzero(as_tuple=True)
-        product = x[token].float() @ gate_up[expert].float().T
+        before, after = (each[expert].float() for each in biases) if biases else (0, 0)
+        product = x[token].float() @ gate_up[expert].float().T + before
         if limit:  # rounded like in the layer, so that both clamp the same elements
             product = product.bfloat16().float()
         parts = product.split(down.shape[2], dim=1)
-        rows = activate(parts[0], parts[-1], kind, limit) @ down[expert].float().T
+        rows = activate(parts[0], parts[-1], kind, limit) @ down[expert].float().T + after
         y = y.index_add(0, token, rows * expert_weights[token, k][:, None])
     return y
 

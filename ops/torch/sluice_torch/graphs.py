@@ -8,7 +8,7 @@ import dataclasses
 
 from .base.integers import MAX_EXPERTS, MAX_RANKS, MAX_SIZE, MAX_TOKENS, MAX_TOP_K, whole_number
 from .encodings.encodings import BF16, Encodings
-from .encodings.stored import SQUARE, Stored
+from .encodings.stored import PLAIN, SQUARE, Stored
 from .layers.activations import inputs_of
 from .layers.builder import Graph
 from .ranks.ranks import dealt
@@ -16,8 +16,9 @@ from .ranks.ranks import dealt
 # The names of gradients among the outputs of "backward", by input.
 GRADIENTS = {"x": "dx", "expert_weights": "d_expert_weights"}
 
-# The weights of a layer.
+# The weights of a layer, and what it adds to their products if it has biases.
 WEIGHTS = ("gate_up_weight", "down_weight")
+BIASES = ("gate_up_bias", "down_bias")
 
 # The tokens of the ranks that share experts: each rank's own, or the same at all of them.
 TOKENS = ("own", "same")
@@ -50,6 +51,7 @@ class LayerShape:
     tokens: str = "own"
     spare: int | None = None  # places for copies of experts; None: expert i is at place i
     encodings: Encodings = BF16
+    bias: bool = False  # of both products
 
     def __post_init__(self):
         for name, most in _MOST.items():
@@ -58,6 +60,8 @@ class LayerShape:
             whole_number("spare", self.spare, 0, MAX_EXPERTS, ", or None")
         if self.top_k > self.experts:
             raise ValueError(f"top_k is {self.top_k}, expected at most the {self.experts} experts")
+        if not isinstance(self.bias, bool):
+            raise ValueError(f"bias is {self.bias!r}, expected True or False")
         if self.ranks % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of the {self.ranks} ranks")
         if self.intermediate % self.tp:
@@ -93,12 +97,16 @@ class LayerShape:
         return inputs_of(self.activation)
 
     @property
+    def biases(self) -> tuple[str, ...]:
+        return BIASES if self.bias else ()
+
+    @property
     def has_codes(self) -> bool:
         return self.encodings.has_codes
 
-    def stored(self, weight: str) -> Stored:
-        """What a weight is in memory."""
-        return self.encodings.stored(weight)
+    def stored(self, name: str) -> Stored:
+        """What a weight or a bias is in memory."""
+        return PLAIN if name in BIASES else self.encodings.stored(name)
 
     def beside(self, weight: str) -> tuple[str, ...]:
         """The names of what a weight of codes has beside them."""
@@ -129,6 +137,8 @@ def forward_graph(shape: LayerShape) -> dict:
     graph = _tensors(shape)
     gate_up, down = (shape.stored(weight).operands(weight) for weight in WEIGHTS)
     routed_by = ["expert_ids"] if shape.spare is None else ["expert_ids", "placement"]
+    if shape.bias:
+        gate_up, down = (dict(bias=bias, **each) for bias, each in zip(BIASES, (gate_up, down)))
     inputs = ["x", *routed_by, "expert_weights", *WEIGHTS, *gate_up.values(), *down.values()]
     graph.add_entry("forward", inputs=inputs, outputs=["y"])
     graph.add_op("route", {name: name for name in routed_by}, {"routing": "routing"})
@@ -146,7 +156,7 @@ def _tensors(shape: LayerShape) -> Graph:
     shared = shape.tp > 1
     mesh = {"tp": shape.tp, "tokens": shape.tokens} if shared else {}
     sizes = {name: getattr(shape, name) for name in ("ranks", "experts", "top_k", "max_tokens")}
-    name = "moe_layer" + (f"_tp{shape.tp}_{shape.tokens}" if shared else "") + shape.encodings.suffix
+    name = "moe_layer" + "_bias" * shape.bias + (f"_tp{shape.tp}_{shape.tokens}" if shared else "") + shape.encodings.suffix
     graph = Graph(name, **sizes, **mesh, spare=shape.spare or None)
 
     def weight(name: str, *sizes, parallel: str | None, type: str):
@@ -166,6 +176,9 @@ def _tensors(shape: LayerShape) -> Graph:
     for name in down.beside("down_weight"):
         sizes = down.sizes_beside(name, hidden, columns)
         weight(name, *sizes, parallel="columns" if sizes[-1] > 1 else None, type=down.type_beside(name))
+    if shape.bias:
+        weight("gate_up_bias", both, parallel=before.replace("rows", "columns"), type="BF16")
+        weight("down_bias", hidden, parallel=None, type="BF16")
     if shape.spare is not None:
         graph.add_tensor("placement", "I32", shape.places)
     graph.add_tensor("routing", "routing")

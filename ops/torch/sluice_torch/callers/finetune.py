@@ -9,7 +9,7 @@ import torch
 from ..base.integers import MAX_ROWS, whole_number
 from ..encodings.autocast import carry
 from ..layers.moe import MoE
-from ..layers.sharding import set_expert
+from ..layers.sharding import WEIGHTS, set_expert
 from ..lora import LoRAConfig
 from ..weights.loading import load_experts
 
@@ -44,8 +44,8 @@ class FineTuning:
     ):
         whole_number("depth", depth, 1, MAX_ROWS)
         self.layer = MoE(hidden, intermediate, num_experts, top_k, lora=lora, **options)
-        self.layer.gate_up_weight.requires_grad_(False)
-        self.layer.down_weight.requires_grad_(False)
+        for name in (*WEIGHTS, *self.layer.shape.biases):
+            getattr(self.layer, name).requires_grad_(False)
         self.depth = depth
         self._loaded = False
         self._saved = []  # (x, expert_weights, y) with gradients
@@ -57,6 +57,8 @@ class FineTuning:
         """Sets the weights of this rank's experts (its shard of them): gate and up [E, I, H], down [E, H, I]. They are
         copied. gate is None if the activation has none."""
         shape, sizes = self.layer.shape, self.sizes
+        if shape.bias:
+            raise ValueError("load_weights sets no biases, and the layer has some: expected load_experts")
         if (gate is None) != (shape.inputs == 1):
             said, has = ("None", "a") if gate is None else ("given", "no")
             raise ValueError(f"gate is {said}, but {shape.activation} has {has} gate")

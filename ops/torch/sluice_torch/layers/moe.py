@@ -47,6 +47,8 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
 
         gate_up_weight  [E, 2 I, H]   rows of gate, then rows of up; without a gate [E, I, H], rows of up
         down_weight     [E, H, I]
+        gate_up_bias    [E, 2 I]      with `bias`; without a gate [E, I]
+        down_bias       [E, H]        with `bias`
 
     E are the experts of this rank: all of them, unless `parallel` says how ranks share experts. `num_experts` counts the experts of
     all ranks. Ranks must call their layers in the same order, each with its own tokens (possibly none), and must request the same
@@ -63,6 +65,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
     Megatron's DistributedDataParallel expects it.
 
     activation   "swiglu" or another of activations.ACTIVATIONS; with a limit after a colon if it has one: "swiglu_oai:7"
+    bias         True: both products add a bias, which is trained where the weight is
     parallel     sluice_torch.Parallel: how ranks share experts and tokens. None: this process owns all
     encode       what numbers are stored as, rounded to and sent as: an encoding, PLACE=ENCODING for some of the places weights,
                  weights.gate_up_weight, weights.down_weight, trained, rows, grads, kept and sent, joined by commas, or a recipe of sluice_torch.recipe. None: products
@@ -91,6 +94,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         top_k: int,
         *,
         activation: str = "swiglu",
+        bias: bool = False,
         parallel: Parallel | None = None,
         encode=None,
         lora=None,
@@ -112,7 +116,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, steps.max_tokens, *activations.parse(activation))
         own = encodings_of(encode)
         self._encodings, self._scales = Chooser(own), scaling.Scales()
-        self.shape = graphs.LayerShape(*sizes, self._group.tp, parallel.tokens, parallel.spare, own or BF16)
+        self.shape = graphs.LayerShape(*sizes, self._group.tp, parallel.tokens, parallel.spare, own or BF16, bias)
         self._watch()
         self.places = None  # placement.Places, if experts can move
         if self.shape.spare is not None:
@@ -132,6 +136,9 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
 
     def _add_weight(self, name: str, sizes: tuple, dtype: torch.dtype):
         stored = self.shape.stored(name)
+        if self.shape.bias:
+            bias = torch.nn.Parameter(empty_weight(sizes[:-1], dtype=dtype), requires_grad=not stored.has_codes)
+            self.register_parameter(name.replace("weight", "bias"), bias)
         if not stored.has_codes:
             self.register_parameter(name, torch.nn.Parameter(empty_weight(sizes, dtype=dtype)))
             return
@@ -206,8 +213,8 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         from .. import lora
 
         self.shape.encodings.check_sizes(rank_of_adapters=self.lora.rank)
-        self.gate_up_weight.requires_grad_(False)
-        self.down_weight.requires_grad_(False)
+        for name in (*sharding.WEIGHTS, *self.shape.biases):
+            getattr(self, name).requires_grad_(False)
         own, longest = self.gate_up_weight.shape[0], len(self.shape.places_of(0))
         lora.check_targets(self.lora, self.shape.activation)
         made = lora.make_parameters(self.lora, own, self.shape.hidden, self.shape.part, dtype, self.shape.tp)
@@ -218,7 +225,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         placement.make_copies_equal(self)
 
     def reset_parameters(self):
-        """Initialises parameters uniformly, like torch.nn.Linear. With `spare`, collective."""
+        """Initialises weights uniformly, like torch.nn.Linear, and biases with zeros. With `spare`, collective."""
         hidden, part = self.shape.hidden, self.shape.part
         bounds = (1 / math.sqrt(hidden), 1 / math.sqrt(self.shape.intermediate))
         if self.shape.has_codes:
@@ -231,6 +238,8 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         else:
             for weight, bound in zip((self.gate_up_weight, self.down_weight), bounds):
                 write(weight, functools.partial(torch.nn.init.uniform_, a=-bound, b=bound))
+        for bias in self.shape.biases:
+            write(getattr(self, bias), torch.nn.init.zeros_)
         placement.make_copies_equal(self)
         self.forget_amaxes()
 
@@ -343,7 +352,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         if not shape.encodings.facts.has_scales:
             return []
         own = self._scales.of_weights({name: getattr(self, name) for name in sharding.WEIGHTS})
-        return own + [amax_of(adapter) for adapter in weights[len(own) :]]
+        return own + [amax_of(adapter) for adapter in weights[len(own) : len(weights) - len(self.shape.biases)]]
 
     def _begin(self, shape: graphs.LayerShape, fp8_group, operands, training: bool) -> scaling.Step:
         sharers, delayed = None, shape.encodings.delayed
@@ -357,19 +366,20 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         """The program's weights, in the order of _weight_names()."""
         divisor = replicas.divisor_of(self) if self._group.size > 1 else 1
         scales = [getattr(self, name) for name in self._scale_names()]
-        own = {name: getattr(self, name) for name in (*graphs.WEIGHTS, *self._adapter_names())}
+        own = {name: getattr(self, name) for name in (*graphs.WEIGHTS, *self._adapter_names(), *self.shape.biases)}
         for name, weight in own.items():
             if replicas.is_distributed(weight):
                 raise RuntimeError(f"{name} is a {type(weight).__name__}, expected a tensor that this process has whole")
             if divisor > 1 and torch.is_grad_enabled() and weight.is_floating_point():
                 own[name] = replicas.Divided.apply(weight, divisor)
         weights = [own.pop("gate_up_weight"), own.pop("down_weight")]
+        biases = [own.pop(name) for name in self.shape.biases]
         if self.lora is not None:
             from .. import lora
 
             lora.check_dropout(self)
             weights += self._summed(lora.adapter_weights(self.lora, *self._adapters(own), self.shape.inputs))
-        return weights + scales
+        return weights + biases + scales
 
     def _summed(self, adapters: list[torch.Tensor]) -> list[torch.Tensor]:
         """Adapters, with gradients that are summed over the shards if each shard has a term of them."""
@@ -415,7 +425,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
             from .. import lora
 
             names += lora.weight_names(self.lora)
-        return names + self._scale_names()
+        return [*names, *self.shape.biases, *self._scale_names()]
 
     def _scale_names(self) -> list[str]:
         return [beside for name in sharding.WEIGHTS for beside in self.shape.beside(name)]
@@ -423,10 +433,10 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
     def _main_grads(self) -> list:
         """The tensors to which the op adds weight gradients; empty if there are none. The op has the adapters only in
         pairs, so autograd adds the gradients of adapters to their main_grad."""
-        grads = [main_grad_of(name, getattr(self, name)) for name in graphs.WEIGHTS]
-        if all(grad is None for grad in grads):
+        grads = {name: main_grad_of(name, getattr(self, name)) for name in (*graphs.WEIGHTS, *self.shape.biases)}
+        if all(grad is None for grad in grads.values()):
             return []
-        return grads + [None] * (len(self._weight_names()) - len(grads))
+        return [grads.get(name) for name in self._weight_names()]
 
     def _needed(self, operands, weights) -> tuple[bool, ...]:
         """For x, expert_weights and each weight, whether a gradient is requested. If none is, only a forward is
@@ -464,7 +474,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
             key, path = self._program(*program)
         if path is not None:
             names = self._weight_names()
-            amaxes = [f"{name}_amax" for name in names] if key[1].encodings.facts.has_scales else []
+            amaxes = [f"{name}_amax" for name in names if name not in graphs.BIASES] if key[1].encodings.facts.has_scales else []
             packs = self.steps.pack_frozen and key[1].encodings.facts.amax != "returned"  # a first step has no second
             self._layers[key] = shared.layer(path, names + amaxes, packs, described_step(self, names, *program))
         return self._layers[key].op
@@ -559,7 +569,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
     def extra_repr(self) -> str:
         shape = self.shape
         text = f"hidden={shape.hidden}, intermediate={shape.intermediate}, num_experts={shape.experts}"
-        text += f", top_k={shape.top_k}, activation={activations.spelled(shape.activation, shape.limit)!r}"
+        text += f", top_k={shape.top_k}, activation={activations.spelled(shape.activation, shape.limit)!r}" + ", bias=True" * shape.bias
         if shape.ranks > 1:
             text += f", rank {self._group.rank} of {shape.ranks}"
         if shape.spare is not None:

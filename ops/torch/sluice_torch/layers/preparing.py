@@ -32,9 +32,8 @@ class Preparable:
         go together. RuntimeError: what it says."""
         if self.lora is None and self.shape.encodings == BF16:
             return
-        adapters = len(self._weight_names()) - len(sharding.WEIGHTS) - len(self._scale_names())
-        base = tuple(getattr(self, name).requires_grad for name in sharding.WEIGHTS)
-        needed = (True, True, *base, *(True,) * adapters, *(False,) * len(self._scale_names()))
+        own = dict(self.named_parameters(recurse=False))  # inputs that are made of adapters have other names
+        needed = (True, True, *(name not in own or own[name].requires_grad for name in self._weight_names()))
         is_float32 = any(each.dtype == torch.float32 for each in self.parameters(recurse=False) if each.requires_grad)
         precise = is_float32 or self.lora is not None and sharding.sums_adapters(self.shape, self.places)
         self._compile(self.shape, needed, "F32" if precise else "BF16", False)

@@ -10,7 +10,7 @@ import torch
 from .. import lora
 from ..base.writes import write
 from ..encodings import codes
-from ..graphs import WEIGHTS
+from ..graphs import BIASES, WEIGHTS
 from ..ranks.megatron_groups import checkpoint_classes, expert_data_rank
 from ..ranks.sharded_tensors import Cut, Part, describe
 
@@ -21,6 +21,7 @@ EXPERT_RANGE = "expert_range"
 # of gate and of up.
 _SHARDED = {
     "gate_up_weight": (1, True),
+    "gate_up_bias": (1, True),
     "gate_up_weight_scale": (1, True),
     "gate_up_weight_zero": (1, True),
     "gate_up_weight_scales": (1, True),
@@ -35,6 +36,7 @@ _SHARDED = {
 # All tensors of a layer whose first dimension is its experts.
 OF_EXPERTS = (
     *WEIGHTS,
+    *BIASES,
     *(f"{weight}_{kind}" for weight in WEIGHTS for kind in ("scale", "zero", "scales", "zeros", "factor")),
     *(f"{target}_lora_{side}" for target in lora.TARGETS for side in "ab"),
 )
