@@ -20,10 +20,11 @@ import torch.distributed as dist
 from . import graphs, lora
 from .encodings import codes
 from .encodings.scaling import EXTRA_STATE
+from .graphs import BIASES, WEIGHTS
 from .layers import placement, sharding
 from .layers.moe import PLACEMENT, MoE
-from .layers.sharding import EXPERT_RANGE, OF_EXPERTS, WEIGHTS, describe_range
-from .replacing.structure import Layout
+from .layers.sharding import EXPERT_RANGE, OF_EXPERTS, describe_range
+from .replacing.structure import Layout, to_gate_first, to_in_turn
 
 
 def reshard(shards, ranks: int, rank: int | None = None, *, tp: int = 1, spare: int | None = None):
@@ -77,10 +78,10 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
         if prefix + EXPERT_RANGE in state or any(len(each) != layout.count for each in weights.values()):
             counts = sorted({len(each) for each in weights.values()})
             raise ValueError(f"{prefix}gate_up_weight has {counts} experts, expected all {layout.count}: call reshard first")
-        missing = [own for own in WEIGHTS if own not in weights]
+        missing = [own for own in (*WEIGHTS, *layer.shape.biases) if own not in weights]
         if missing:
             raise ValueError(f"the state has no {prefix}{missing[0]}")
-        gate_up, down = (weights.pop(own) for own in WEIGHTS)
+        gate_up, down, *biases = (weights.pop(own) for own in (*WEIGHTS, *layer.shape.biases))
         gate_up, down = (
             codes.numbers_of(layer.shape.stored(own), each, *(weights.pop(name) for name in layer.shape.beside(own)))
             for own, each in zip(WEIGHTS, (gate_up, down))
@@ -89,7 +90,7 @@ def to_original(model: torch.nn.Module, state: dict | None = None, *, merge: boo
             gate_up, down = gate_up.clone(), down.clone()
             lora.merge_adapters(layer.lora, weights, gate_up, down)
             weights = {}
-        state.update(_in_layout(place, layout, gate_up, down))
+        state.update(_in_layout(place, layout, gate_up, down, *biases))
         state.update({prefix + own: each for own, each in weights.items()})
     return state
 
@@ -104,8 +105,7 @@ def from_original(model: torch.nn.Module, original) -> dict:
     taken = set()
     for place, prefix, layout, layer in replaced_layers(model):
         taken.update(_names(place, layout))
-        gate_up, down = _out_of_layout(original, place, layout, layer)
-        for own, each in zip(WEIGHTS, (gate_up, down)):
+        for own, each in zip((*WEIGHTS, *BIASES), _out_of_layout(original, place, layout, layer)):
             made = sharding.shards_of(layer, own, each) if layer.shape.has_codes else {own: each}
             state.update({prefix + name: tensor for name, tensor in made.items()})
         for own, parameter in layer.named_parameters(recurse=False):
@@ -143,28 +143,35 @@ def _names(place: str, layout: Layout) -> list[str]:
     return [f"{place}{layout.experts}.{expert}.{part}" for expert in range(layout.count) for part in layout.parts]
 
 
-def _in_layout(place: str, layout: Layout, gate_up: torch.Tensor, down: torch.Tensor) -> dict:
+def _in_layout(place: str, layout: Layout, *own: torch.Tensor) -> dict:
+    """What _out_of_layout() reads, from gate_up, down and their biases of all experts."""
     if layout.stacked:
-        pair = [each.transpose(1, 2).contiguous() if layout.transposed else each for each in (gate_up, down)]
-        return dict(zip(_names(place, layout), pair))
-    made = []
+        own = list(own)
+        if layout.in_turn:
+            own[::2] = [to_in_turn(each, 1) for each in own[::2]]
+        made = [each.transpose(1, 2).contiguous() if layout.transposed and each.dim() == 3 else each for each in own]
+        return dict(zip(_names(place, layout), made))
+    (gate_up, down), made = own, []
     for expert in range(layout.count):
         made += [part.clone() for part in (*gate_up[expert].split(layout.intermediate), down[expert])]
     return dict(zip(_names(place, layout), made))
 
 
 def _out_of_layout(original, place: str, layout: Layout, layer: MoE):
-    """gate_up and down of this rank's experts: its shard of them, or all where codes are made of them."""
+    """gate_up and down of this rank's experts, and their biases: its shard of them, or all where codes are made of them."""
     local, shape = layer.local_experts, layer.shape
     shard, tp = (0, 1) if shape.has_codes else (layer.shard, shape.tp)
     columns, hidden = layout.intermediate, layout.hidden
     names = _names(place, layout)
     if layout.stacked:
         shapes = [(layout.count, shape.inputs * columns, hidden), (layout.count, hidden, columns)]
+        of_biases = [size[:2] for size in shapes[: len(layout.biases)]]
         shapes = [(size[0], size[2], size[1]) if layout.transposed else size for size in shapes]
-        own = [_take(original, *pair)[local] for pair in zip(names, shapes)]
-        own = [each.transpose(1, 2) if layout.transposed else each for each in own]
-        own = [sharding.take(name, each, shard, tp, shape.inputs) for name, each in zip(WEIGHTS, own)]
+        own = [_take(original, *pair)[local] for pair in zip(names, shapes + of_biases)]
+        own = [each.transpose(1, 2) if layout.transposed and each.dim() == 3 else each for each in own]
+        if layout.in_turn:
+            own[::2] = [to_gate_first(each, 1) for each in own[::2]]
+        own = [sharding.take(name, each, shard, tp, shape.inputs) for name, each in zip((*WEIGHTS, *BIASES), own)]
         return [each.clone().contiguous() for each in own]
     gate_up = down = None
     shapes = [(columns, hidden)] * shape.inputs + [(hidden, columns)]

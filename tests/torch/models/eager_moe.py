@@ -21,12 +21,15 @@ class EagerMoE(nn.Module):
         lora=None,
         dtype=torch.bfloat16,
         initialise=True,
+        bias=False,
     ):
         super().__init__()
         (self.activation, self.limit), self.lora = parse(activation), lora
         make = torch.randn if initialise else torch.empty
         self.gate_up_weight = nn.Parameter(make(num_experts, inputs_of(self.activation) * intermediate, hidden).to(dtype))
         self.down_weight = nn.Parameter(make(num_experts, hidden, intermediate).to(dtype))
+        if bias:
+            self.gate_up_bias, self.down_bias = (nn.Parameter(make(each.shape[:2]).to(dtype)) for each in (self.gate_up_weight, self.down_weight))
         if lora:
             made = adapters.make_parameters(lora, num_experts, hidden, intermediate, dtype)
             for name, parameter in made.items():
@@ -45,12 +48,17 @@ class EagerMoE(nn.Module):
             parts[target] = parts[target] + self.change(target, expert)
         return list(parts.values())
 
+    def biases(self, expert):
+        if not hasattr(self, "down_bias"):
+            return [0, 0, 0]
+        return [*self.gate_up_bias[expert].float().split(self.down_weight.shape[2]), self.down_bias[expert].float()]
+
     def forward(self, x, expert_ids, expert_weights):
         y = torch.zeros(x.shape, dtype=torch.float32)
         for expert in expert_ids[expert_ids >= 0].unique().tolist():
             token, place = torch.where(expert_ids == expert)
-            *before, down = self.matrices(expert)
+            *before, (down, after) = zip(self.matrices(expert), self.biases(expert))
             rows = x.index_select(0, token).float()
-            act = ACTIVATIONS[self.activation](*(rows @ matrix.t() for matrix in before), self.limit)
-            y = y.index_add(0, token, (act @ down.t()) * expert_weights[token, place, None])
+            act = ACTIVATIONS[self.activation](*(rows @ matrix.t() + bias for matrix, bias in before), self.limit)
+            y = y.index_add(0, token, (act @ down.t() + after) * expert_weights[token, place, None])
         return y.to(x.dtype)

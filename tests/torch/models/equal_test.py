@@ -7,6 +7,7 @@ from torch import nn
 
 from models.eager_moe import EagerMoE
 from models.supported import SUPPORTED
+from sluice_torch.graphs import BIASES
 from sluice_torch.replacing.replace import replace_moe
 
 ROWS = (2, 150)
@@ -26,13 +27,20 @@ def layer_of(stand):
 
 
 def matrices_of(experts, layout, value):
-    """gate_up [E, 2I, H] and down [E, H, I] of a block's original experts; value() gives a parameter's tensor."""
+    """gate_up [E, 2I, H] and down [E, H, I] of a block's original experts, and their biases; value() gives a parameter's tensor."""
     own = dict(experts.named_parameters())
     if layout.stacked:
-        both, down = value(own[layout.gate]), value(own[layout.down])
-        return (both.transpose(1, 2), down.transpose(1, 2)) if layout.transposed else (both, down)
+        found = [value(own[name]) for name in layout.parts]
+        found = [each.transpose(1, 2) if layout.transposed and each.dim() == 3 else each for each in found]
+        if layout.in_turn:
+            found[::2] = [torch.cat((each[:, ::2], each[:, 1::2]), 1) for each in found[::2]]
+        return found
     stacked = [torch.stack([value(own[f"{e}.{name}"]) for e in range(layout.count)]) for name in layout.parts]
     return torch.cat(stacked[:-1], 1), stacked[-1]
+
+
+def parameters_of(layer):
+    return [layer.gate_up_weight, layer.down_weight, *(getattr(layer, name) for name in BIASES if hasattr(layer, name))]
 
 
 def gradient(parameter):
@@ -43,7 +51,7 @@ def copy_state(twin, model, stand, experts):
     """Copies the twin's state to the replaced model: experts to the layer, everything else by name."""
     layer = layer_of(stand)
     with torch.no_grad():
-        for place, value in zip((layer.gate_up_weight, layer.down_weight), matrices_of(experts, stand.layout, lambda p: p)):
+        for place, value in zip(parameters_of(layer), matrices_of(experts, stand.layout, lambda p: p)):
             place.copy_(value)
     missing, _ = model.load_state_dict(twin.state_dict(), strict=False)
     layers = {id(tensor) for tensor in layer.parameters()}
@@ -104,7 +112,7 @@ class EqualTest(unittest.TestCase):
             for name, parameter in twin.named_parameters():
                 if name in own and dtype == torch.float32:
                     self.assert_near(gradient(own[name]), gradient(parameter), dtype, name)
-            places = (gradient(layer.gate_up_weight), gradient(layer.down_weight))
+            places = [gradient(each) for each in parameters_of(layer)]
             for grad, other in zip(places, matrices_of(experts, stand.layout, gradient)):
                 if dtype == torch.float32:
                     self.assert_near(grad, other, dtype, "gradient of experts")

@@ -199,30 +199,12 @@ class TransposedExperts(StackedExperts):
         return super().forward(rows, router_indices, weights).view(hidden_states.shape)
 
 
-class InterleavedExperts(TransposedExperts):
-    """The same with biases, and with columns of gate and up in turn."""
-
-    def __init__(self, hidden, intermediate, experts):
-        super().__init__(hidden, intermediate, experts)
-        self.gate_up_proj_bias = nn.Parameter(torch.zeros(experts, 2 * intermediate))
-        self.down_proj_bias = nn.Parameter(torch.zeros(experts, hidden))
-
-    def one(self, expert):
-        gate_up, down = self.matrices(expert)
-
-        def apply(rows):
-            both = rows @ gate_up.t() + self.gate_up_proj_bias[expert]
-            return (self.act_fn(both[:, ::2]) * both[:, 1::2]) @ down.t() + self.down_proj_bias[expert]
-
-        return apply
-
-
 class TransposedBlock(nn.Module):
-    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2, kind=TransposedExperts):
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2):
         super().__init__()
         self.gate = nn.Linear(hidden, experts, bias=False)
         self.top_k = top_k
-        self.experts = kind(hidden, intermediate, experts)
+        self.experts = TransposedExperts(hidden, intermediate, experts)
 
     def forward(self, x):
         logits = self.gate(x.view(-1, x.shape[-1]))
@@ -232,6 +214,79 @@ class TransposedBlock(nn.Module):
         return self.experts(x, spread, ids)
 
 
+class OssRouter(nn.Module):
+    """The largest logits and their softmax, with logits of all experts."""
+
+    def __init__(self, hidden, experts, top_k):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(experts, hidden) * hidden**-0.5)
+        self.bias = nn.Parameter(torch.randn(experts) / 4)
+        self.top_k = top_k
+
+    def forward(self, rows):
+        logits = nn.functional.linear(rows, self.weight, self.bias)
+        largest, ids = logits.topk(self.top_k, dim=-1)
+        return logits, largest.softmax(-1), ids
+
+
+class OssExperts(nn.Module):
+    """Transposed experts with biases, and with columns of gate and up in turn."""
+
+    def __init__(self, hidden, intermediate, experts):
+        super().__init__()
+        self.limit = 7.0
+        self.gate_up_proj = nn.Parameter(torch.randn(experts, hidden, 2 * intermediate) * hidden**-0.5)
+        self.gate_up_proj_bias = nn.Parameter(torch.randn(experts, 2 * intermediate) / 4)
+        self.down_proj = nn.Parameter(torch.randn(experts, intermediate, hidden) * intermediate**-0.5)
+        self.down_proj_bias = nn.Parameter(torch.randn(experts, hidden) / 4)
+
+    def one(self, expert):
+        def apply(rows):
+            both = rows @ self.gate_up_proj[expert] + self.gate_up_proj_bias[expert]
+            gate, up = both[:, ::2].clamp(max=self.limit), both[:, 1::2].clamp(-self.limit, self.limit)
+            return gate * torch.sigmoid(1.702 * gate) * (up + 1) @ self.down_proj[expert] + self.down_proj_bias[expert]
+
+        return apply
+
+    def forward(self, hidden_states, router_indices=None, routing_weights=None):
+        experts = [self.one(expert) for expert in range(len(self.gate_up_proj))]
+        return sum_of_experts(experts, hidden_states, router_indices, routing_weights)
+
+
+class OssBlock(nn.Module):
+    """gpt-oss in transformers 5: also returns the weights of the chosen experts."""
+
+    def __init__(self, hidden=64, intermediate=48, experts=8, top_k=2, kind=OssExperts):
+        super().__init__()
+        self.router = OssRouter(hidden, experts, top_k)
+        self.experts = kind(hidden, intermediate, experts)
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        _, weights, ids = self.router(rows)
+        return self.experts(rows, ids, weights).view(x.shape), weights
+
+
+class OldOssExperts(OssExperts):
+    """Called with names, with three dimensions, and with weights for all experts, [T, E]."""
+
+    def forward(self, hidden_states, router_indices=None, routing_weights=None):
+        rows, weights = hidden_states.reshape(-1, hidden_states.shape[-1]), routing_weights.gather(1, router_indices)
+        return super().forward(rows, router_indices, weights).view(len(hidden_states), -1, rows.shape[-1])
+
+
+class OldOssBlock(OssBlock):
+    """gpt-oss in transformers 4: also returns weights for all experts."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes, kind=OldOssExperts)
+
+    def forward(self, x):
+        logits, weights, ids = self.router(x.reshape(-1, x.shape[-1]))
+        scores = torch.zeros_like(logits).scatter_(1, ids, weights)
+        return self.experts(x, router_indices=ids, routing_weights=scores), scores
+
+
 LAYOUTS = {
     "qwen3": Qwen3Block,
     "mixtral": MixtralBlock,
@@ -239,6 +294,7 @@ LAYOUTS = {
     "qwen2": Qwen2Block,
     "stacked": StackedBlock,
     "transposed": TransposedBlock,
+    "gpt-oss": OssBlock,
 }
 
 # By the `models` of the row of sluice_torch.replacing.families that each belongs to.
@@ -251,5 +307,6 @@ FAMILIES = {
     "Nemotron-H": NemotronBlock,
     "Qwen2-MoE, Qwen3-MoE, OLMoE, Mixtral, DeepSeek-V3 (transformers 5)": StackedBlock,
     "Qwen3-VL-MoE": TransposedBlock,
-    "gpt-oss": lambda **sizes: TransposedBlock(**sizes, kind=InterleavedExperts),
+    "gpt-oss": OldOssBlock,
+    "gpt-oss (transformers 5)": OssBlock,
 }

@@ -158,7 +158,7 @@ class StateTest(unittest.TestCase):
                 assert_same(eager.state_dict(), original)
 
     def of(self, layout):
-        return "experts.layer." if layout in ("stacked", "transposed") else "experts."
+        return "experts.layer." if layout in ("stacked", "transposed", "gpt-oss") else "experts."
 
     def test_merged_adapters_change_the_weights_and_go(self):
         lora = sluice_torch.LoRAConfig(3, 6.0)

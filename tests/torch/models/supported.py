@@ -135,6 +135,43 @@ class UngatedExperts(layouts.StackedExperts):
         return lambda rows: nn.functional.relu(rows @ up.t()).square() @ down.t()
 
 
+class InTurnExperts(layouts.StackedExperts):
+    """Rows of gate and up in turn."""
+
+    def one(self, expert):
+        gate_up, down = self.matrices(expert)
+        return lambda rows: (self.act_fn(rows @ gate_up[::2].t()) * (rows @ gate_up[1::2].t())) @ down.t()
+
+
+class InTurnStacked(StackedVariant):
+    def __init__(self):
+        super().__init__()
+        self.experts = InTurnExperts(HIDDEN, INTERMEDIATE, EXPERTS)
+
+
+class BiasedExperts(layouts.StackedExperts):
+    """Biases, one of them zeros, and other names."""
+
+    def __init__(self, hidden, intermediate, experts):
+        super().__init__(hidden, intermediate, experts)
+        self.b2, self.b1 = nn.Parameter(torch.zeros(experts, hidden)), nn.Parameter(torch.randn(experts, 2 * intermediate))
+
+    def one(self, expert):
+        gate_up, down = self.matrices(expert)
+
+        def apply(rows):
+            gate, up = (rows @ gate_up.t() + self.b1[expert]).chunk(2, -1)
+            return (self.act_fn(gate) * up) @ down.t() + self.b2[expert]
+
+        return apply
+
+
+class BiasedStacked(StackedVariant):
+    def __init__(self):
+        super().__init__()
+        self.experts = BiasedExperts(HIDDEN, INTERMEDIATE, EXPERTS)
+
+
 class NamingExperts(layouts.StackedExperts):
     def one(self, expert):
         gate_up, down = self.matrices(expert)
@@ -189,6 +226,7 @@ SIGMOID = dict(scores=lambda self, logits: logits.float().sigmoid())
 SUPPORTED = {
     **{name: sized(block) for name, block in layouts.LAYOUTS.items()},
     "jamba": sized(layouts.JambaBlock),
+    "gpt-oss of transformers 4": sized(layouts.OldOssBlock),
     "nemotron": sized(layouts.NemotronBlock),
     "top 1": lambda: Block(top_k=1),
     "top 1, not normalised": lambda: variant(weigh=raw)(top_k=1),
@@ -227,6 +265,8 @@ SUPPORTED = {
     "two matrices": variant(prepare=experts_of(layouts.UngatedMlp)),
     "two matrices and silu": variant(prepare=experts_of(lambda *sizes: layouts.UngatedMlp(*sizes, nn.functional.silu))),
     "stacked without a gate": UngatedStacked,
+    "stacked with gate and up in turn": InTurnStacked,
+    "stacked with biases of other names": BiasedStacked,
     "activation with a limit": variant(prepare=experts_of(ClampedMlp)),
     "experts that name their size": variant(prepare=experts_of(NamingMlp)),
     "another path in training": variant(

@@ -55,33 +55,41 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
 
 
 def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None, family: Family | None) -> tuple[Experts, bool]:
-    """Experts of two stacked tensors, called with rows, ids and weights in any order; with `family` nothing but what it says is
-    tried. True: the weights are given for all experts, [T, E]. Unsupported: a description of what differs."""
+    """Experts of two stacked tensors, and perhaps two biases, called with rows, ids and weights in any order; with `family` nothing but
+    what it says is tried. True: the weights are given for all experts, [T, E]. Unsupported: a description of what differs."""
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    stacks, biases = ([name for name, shape in shapes.items() if len(shape) == size] for size in (3, 2))
     for name, shape in shapes.items():
-        if len(shape) != 3:
-            raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but two stacked tensors")
-    if len(shapes) != 2:
-        raise Unsupported(f"experts have {len(shapes)} stacked tensors ({', '.join(shapes)}), expected gate_up and down")
+        if name not in stacks and (name not in biases or len(biases) != 2):
+            raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but two stacked tensors, and two biases or none")
+    if len(stacks) != 2:
+        raise Unsupported(f"experts have {len(stacks)} stacked tensors ({', '.join(stacks)}), expected gate_up and down")
     _check_tensors(module)
-    names, turns = ([family.parameters], [family.form == "transposed"]) if family else (itertools.permutations(shapes), (False, True))
-    orders = itertools.product((True, False), names, turns, _activations(limit, family))
-    for small, (gate_up, down), transposed, activation in orders:
-        intermediate = shapes[down][1 if transposed else 2]
-        expected = [(inputs_of(activation) * intermediate, hidden), (hidden, intermediate)]
+    if family:
+        names, forms = [(family.parts, family.biases)], [(family.form == "transposed", family.in_turn)]
+    else:
+        names = itertools.product(itertools.permutations(stacks), itertools.permutations(biases))
+        forms = itertools.product((False, True), (False, True))
+    orders = itertools.product((True, False), names, forms, _activations(limit, family))
+    for small, ((gate_up, down), biases), (transposed, in_turn), activation in orders:
+        intermediate, inputs = shapes[down][1 if transposed else 2], inputs_of(activation)
+        expected = [(inputs * intermediate, hidden), (hidden, intermediate)]
+        of_biases = [size[:1] for size in expected[: len(biases)]]
         if transposed:
             expected = [size[::-1] for size in expected]
-        if [shapes[gate_up][1:], shapes[down][1:]] != expected:
+        if [shapes[name] for name in (gate_up, down, *biases)] != [(shapes[down][0], *size) for size in expected + of_biases]:
+            continue
+        if in_turn and inputs == 1:
             continue
         own_limit = limit if activation in LIMITED else None
-        parts = (hidden, intermediate, shapes[down][0], activation, own_limit, gate_up, "", down, transposed)
+        parts = (hidden, intermediate, shapes[down][0], activation, own_limit, gate_up, "", down, transposed, tuple(biases), in_turn)
         experts = Experts(module, *parts)
         for scattered in [family.scattered] if family else (False, True):
             if _stack_agrees(experts, small, scattered):
                 return experts, scattered
     raise Unsupported(
         f"experts of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}{_says(module)} called with "
-        f"rows, ids and weights compute none of {', '.join(ACTIVATIONS)} with the gate before up"
+        f"rows, ids and weights compute none of {', '.join(ACTIVATIONS)} with the gate before up, or both in turn"
     )
 
 
@@ -121,7 +129,7 @@ def _rows(hidden: int, count: int = _ROWS) -> torch.Tensor:
 
 
 def _activations(limit: float | None, family: Family | None) -> list[str]:
-    return [family.activation] if family else [name for name in ACTIVATIONS if limit is not None or name not in LIMITED]
+    return [name for name in ([family.activation] if family else ACTIVATIONS) if limit is not None or name not in LIMITED]
 
 
 def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:

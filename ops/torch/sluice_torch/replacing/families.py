@@ -9,6 +9,7 @@ import dataclasses
 
 NAMES = ("gate_proj", "up_proj", "down_proj")
 STACKED = ("gate_up_proj", "down_proj")
+STACKED_BIASES = ("gate_up_proj_bias", "down_proj_bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Family:
     form: str  # "list": a module for each expert; "stacked": gate_up [E, 2I, H] and down [E, H, I]; "transposed": [E, H, 2I] and [E, I, H]
     parts: tuple[str, ...]  # the names of gate, if there is one, up and down of an expert in a list; or of the tensors of all experts
     activation: str = "swiglu"
+    biases: tuple[str, ...] = ()  # of the products with stacked tensors, [E, 2I] and [E, H]
+    in_turn: bool = False  # stacked tensors have a column of the gate, then one of up, and so on, instead of all of the gate first
     block: str = "mlp"  # the name of the block in a layer
     experts: str = "experts"
     scattered: bool = False  # stacked experts are called with weights [T, E] instead of [T, K]
@@ -29,12 +32,11 @@ class Family:
     shared: str = ""  # the expert that every token has
     shared_gate: str = ""
     architecture: str = ""  # general.architecture of GGUF files
-    refused: str = ""  # what the experts have and no layer of Sluice has
 
     @property
     def parameters(self) -> list[str]:
         """The names of the parameters of an expert in a list, or of the module of all."""
-        return [f"{part}.weight" for part in self.parts] if self.form == "list" else [*self.parts]
+        return [f"{part}.weight" for part in self.parts] if self.form == "list" else [*self.parts, *self.biases]
 
 
 FAMILIES = (
@@ -46,7 +48,8 @@ FAMILIES = (
     Family("Nemotron-H", "list", NAMES[1:], "relu2", block="mixer", scores="given", normalise=False, shared="shared_experts"),
     Family("Qwen2-MoE, Qwen3-MoE, OLMoE, Mixtral, DeepSeek-V3 (transformers 5)", "stacked", STACKED),
     Family("Qwen3-VL-MoE", "transposed", STACKED, scattered=True),
-    Family("gpt-oss", "transposed", (*STACKED, "gate_up_proj_bias", "down_proj_bias"), refused="biases, and columns of gate and up in turn"),
+    Family("gpt-oss", "transposed", STACKED, "swiglu_oai", STACKED_BIASES, in_turn=True, scattered=True),
+    Family("gpt-oss (transformers 5)", "transposed", STACKED, "swiglu_oai", STACKED_BIASES, in_turn=True),
 )
 LISTED = tuple(dict.fromkeys(family.parts for family in FAMILIES if family.form == "list" and len(family.parts) == 3))
 

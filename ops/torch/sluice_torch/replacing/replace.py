@@ -5,8 +5,8 @@ Two kinds of blocks are recognised, by the names of a family (families.py) or el
 * a router and a list of experts of three matrices each (Qwen3-MoE, Mixtral, DeepSeek-V3), or two without a gate
   (Nemotron): the block becomes a ReplacedBlock, which keeps the router, the shared expert and its gate unchanged, under
   their names;
-* a router and a module of stacked experts, gate_up [E, 2I, H] and down [E, H, I] or both transposed, that is called
-  with rows, ids and weights: only that module is replaced.
+* a router and a module of stacked experts, gate_up [E, 2I, H] and down [E, H, I] or both transposed, with two biases or none, that is
+  called with rows, ids and weights: only that module is replaced.
 
 All blocks are recognised, and all layers made, before the first block is changed: an error leaves the model unchanged.
 A block is recognised by trying a copy of it against a copy of its replacement (twin.py, trial.py). The copies take
@@ -20,9 +20,10 @@ import warnings
 
 import torch
 
-from ..base.writes import free
+from ..base.writes import free, write
+from ..graphs import BIASES, WEIGHTS
 from ..layers.activations import spelled
-from ..layers.sharding import WEIGHTS, set_expert
+from ..layers.sharding import set_expert
 from . import families
 from .experts import recognise_list, recognise_stack
 from .lookalikes import CONTAINERS, find_lookalikes
@@ -71,7 +72,6 @@ class _Found:
     def _try_all(self, module: torch.nn.Module, hidden: int) -> dict | Unsupported:
         """The result for this block, which also holds for other blocks of its structure."""
         limit, rows = find_limit(self.block, module), families.find_rows(self.block, self.experts_name, self.router_name)
-        known = "".join(f" ({row.models} has {row.refused})" for row in rows if row.refused)
         names = ("family", "experts", "layout", "top_k", "routing" if self.in_list else "scattered")
         self.refuted = None  # what try_replacement() has refused last, because of `reason`
         for self.family in (*rows, None):
@@ -85,7 +85,7 @@ class _Found:
                 return {name: getattr(self, name) for name in names}
             except Unsupported as error:
                 self.reason = Unsupported(str(error))  # without the copies that the error's traceback holds
-        return Unsupported(f"{self.reason}{known}")
+        return self.reason
 
     def _recognise(self, small: bool):
         try:
@@ -196,6 +196,8 @@ def _describe(model: torch.nn.Module, name: str, reason: str) -> str:
 def _make_layer(found: _Found, layer, options: dict) -> torch.nn.Module:
     """Makes a layer for a block. Its weights are not set yet, and take no memory until they are written."""
     experts = found.experts
+    if experts.biases:
+        options = dict(options, bias=True)
     dtype = experts.parameters()[0].dtype
     return layer(
         experts.hidden,
@@ -223,16 +225,17 @@ def _replace(model: torch.nn.Module, found: _Found, made: torch.nn.Module, is_fr
 
 
 @torch.no_grad()
-def _move(experts: Experts, layer: torch.nn.Module, trains: tuple[bool, bool], is_frozen: bool):
+def _move(experts: Experts, layer: torch.nn.Module, trains: list[bool], is_frozen: bool):
     """Moves the experts' weights to a layer, and empties the old parameters. If they are on meta, so are the layer's."""
     if experts.parameters()[0].is_meta:
         for name, parameter in list(layer.named_parameters(recurse=False)):
-            if name.startswith(WEIGHTS):
+            if name.startswith((*WEIGHTS, *BIASES)):
                 setattr(layer, name, torch.nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False))
     else:
         _move_numbers(experts, layer)
-    for weight, trained in ((layer.gate_up_weight, trains[0]), (layer.down_weight, trains[1])):
-        weight.requires_grad_(trained and not is_frozen and weight.is_floating_point())
+    for name, trained in zip((*WEIGHTS, *BIASES), trains):
+        has_codes = not getattr(layer, name.replace("bias", "weight")).is_floating_point()
+        getattr(layer, name).requires_grad_(trained and not is_frozen and not has_codes)
 
 
 def _move_numbers(experts: Experts, layer: torch.nn.Module):
@@ -241,9 +244,9 @@ def _move_numbers(experts: Experts, layer: torch.nn.Module):
     own = dict(experts.module.named_parameters()) if experts.stacked else {}
     whole = local == [*range(experts.count)] and part == experts.intermediate
     plain = layer.gate_up_weight.is_floating_point() and layer.down_weight.is_floating_point()
-    if experts.stacked and not experts.transposed and whole and plain:
-        layer.gate_up_weight = torch.nn.Parameter(own[experts.gate].detach())
-        layer.down_weight = torch.nn.Parameter(own[experts.down].detach())
+    if experts.stacked and not experts.transposed and not experts.in_turn and whole and plain:
+        for name, original in zip((*WEIGHTS, *BIASES), (experts.gate, experts.down, *experts.biases)):
+            setattr(layer, name, torch.nn.Parameter(own[original].detach()))
     else:
         for expert in range(experts.count):
             for row in [row for row, own in enumerate(local) if own == expert]:
@@ -251,6 +254,10 @@ def _move_numbers(experts: Experts, layer: torch.nn.Module):
                 if plain:
                     before, down = [matrix[columns] for matrix in before], down[:, columns]
                 set_expert(layer, row, *before, down, is_shard=plain)
+                if experts.biases:
+                    *before, after = experts.biases_of(expert)
+                    write(layer.gate_up_bias[row], torch.cat([bias[columns] for bias in before]))
+                    write(layer.down_bias[row], after)
             if not experts.stacked:
                 _empty(experts.module[expert].parameters())
         _empty(own.values())
@@ -261,11 +268,11 @@ def _empty(parameters):
         free(parameter)
 
 
-def _trains(experts: Experts) -> tuple[bool, bool]:
-    """Whether gate and up, and down, are trained; must be the same in all experts."""
+def _trains(experts: Experts) -> list[bool]:
+    """Whether gate and up, and down, are trained, and biases, if there are some; must be the same in all experts."""
     if experts.stacked:
         own = dict(experts.module.named_parameters())
-        return own[experts.gate].requires_grad, own[experts.down].requires_grad
+        return [own[name].requires_grad for name in (experts.gate, experts.down, *experts.biases)]
     flags = [{}, {}]
     for member in experts.module:
         for name, parameter in member.named_parameters():
@@ -273,23 +280,24 @@ def _trains(experts: Experts) -> tuple[bool, bool]:
     for kinds in flags:
         if len(kinds) > 1:
             raise Unsupported(f"trains some of its experts' {' and '.join(kinds.values())} only, expected all or none")
-    return next(iter(flags[0])), next(iter(flags[1]))
+    return [next(iter(each)) for each in flags]
 
 
 def _called_top_k(twin: Twin) -> int:
     """The number of experts per token in the ids that a block passes to its stacked experts."""
-    seen = []
+    seen, forward = [], twin.experts.module.forward
 
-    def look(_, arguments):
-        tensors = [part for part in arguments if isinstance(part, torch.Tensor)]
+    def look(*arguments, **named):
+        tensors = [part for part in (*arguments, *named.values()) if isinstance(part, torch.Tensor)]
         seen.extend(part.shape[-1] for part in tensors if not part.is_floating_point())
+        return forward(*arguments, **named)
 
-    twin.experts.module.register_forward_pre_hook(look)
+    twin.experts.module.forward = look
     _, x = next(inputs(twin.experts.hidden, DRAWS[0]))
     with torch.no_grad():
         call(twin, x, 1)
     if len(seen) != 1:
-        raise Unsupported(f"gives its experts ids {len(seen)} times, expected once, and not by keyword")
+        raise Unsupported(f"gives its experts ids {len(seen)} times, expected once")
     return seen[0]
 
 

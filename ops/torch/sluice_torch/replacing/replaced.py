@@ -73,7 +73,7 @@ class ReplacedBlock(_Stand):
 
 
 class ReplacedExperts(_Stand):
-    """A layer of Sluice that is called like the stacked experts: with rows, ids and weights in either order."""
+    """A layer of Sluice that is called like the stacked experts: with rows, and with ids and weights in either order, by any names."""
 
     def __init__(self, experts: torch.nn.Module, layout: Layout, scattered: bool, layer: torch.nn.Module):
         super().__init__()
@@ -83,8 +83,9 @@ class ReplacedExperts(_Stand):
         self._keep_attributes(experts)
         self.train(experts.training)
 
-    def forward(self, hidden_states: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, *given: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         with _before_step(self.layer):
+            first, second = *given, *named.values()
             ids, weights = (second, first) if first.is_floating_point() else (first, second)
             ids = ids.reshape(-1, ids.shape[-1])
             weights = weights.reshape(-1, weights.shape[-1])

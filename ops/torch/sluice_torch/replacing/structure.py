@@ -1,6 +1,7 @@
 """The parts of a MoE block of a model, recognised by shapes of parameters, not by names of classes.
 
-Experts are either a list of modules of three matrices, or two without a gate, or one module of two stacked tensors.
+Experts are either a list of modules of three matrices, or two without a gate, or one module of two stacked tensors, which may
+have biases.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ class Layout:
 
     A list: `experts`.NUMBER.`gate`, .`up` [I, H] and .`down` [H, I], under the block. Stacked: `gate` [E, 2I, H], with
     rows of the gate first, and `down` [E, H, I], under the module of experts; transposed: [E, H, 2I] and [E, I, H].
+    `biases`, if there are some, are [E, 2I] and [E, H]. in_turn: gate_up and its bias have a row of the gate, then one of up, and so on.
     Without a gate a list has no `gate`, and stacked tensors have I in place of 2I.
     """
 
@@ -35,11 +37,13 @@ class Layout:
     count: int  # of all ranks
     hidden: int
     intermediate: int
+    biases: tuple[str, ...] = ()
+    in_turn: bool = False
 
     @property
     def parts(self) -> list[str]:
         """The names of the tensors."""
-        return [name for name in (self.gate, self.up, self.down) if name]
+        return [*(name for name in (self.gate, self.up, self.down) if name), *self.biases]
 
 
 @dataclasses.dataclass
@@ -56,6 +60,8 @@ class Experts:
     up: str
     down: str
     transposed: bool = False  # stacked as [E, in, out]
+    biases: tuple[str, ...] = ()  # as in Layout
+    in_turn: bool = False  # as in Layout
 
     @property
     def stacked(self) -> bool:
@@ -68,7 +74,8 @@ class Experts:
     def layout(self, name: str) -> Layout:
         """`name`: that of the list, under its block."""
         sizes = (self.count, self.hidden, self.intermediate)
-        return Layout("" if self.stacked else name, self.gate, self.up, self.down, self.stacked, self.transposed, *sizes)
+        names = ("" if self.stacked else name, self.gate, self.up, self.down)
+        return Layout(*names, self.stacked, self.transposed, *sizes, self.biases, self.in_turn)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         return list(self.module.parameters())
@@ -82,13 +89,35 @@ class Experts:
         gate_up, down = own[self.gate][expert], own[self.down][expert]
         if self.transposed:
             gate_up, down = gate_up.t(), down.t()
-        return [*gate_up.split(self.intermediate), down]
+        return [*self._split(gate_up), down]
+
+    def biases_of(self, expert: int) -> list[torch.Tensor]:
+        """What an expert adds to the products with matrices(): views of the model's parameters, none if it has no biases."""
+        if not self.biases:
+            return []
+        before, after = (dict(self.module.named_parameters())[name][expert] for name in self.biases)
+        return [*self._split(before), after]
+
+    def _split(self, gate_up: torch.Tensor) -> list[torch.Tensor]:
+        """Gate, if there is one, and up."""
+        return [gate_up[::2], gate_up[1::2]] if self.in_turn else [*gate_up.split(self.intermediate)]
 
 
-def apply_expert(activation: str, limit: float | None, x: torch.Tensor, matrices: list[torch.Tensor]) -> torch.Tensor:
-    """The rows of an expert for rows x, with the matrices of Experts.matrices()."""
-    *before, down = matrices
-    return ACTIVATIONS[activation](*(x @ matrix.t() for matrix in before), limit) @ down.t()
+def to_gate_first(both: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Numbers of the gate and of up in turn along a dimension -> all of the gate, then all of up."""
+    return both.unflatten(dimension, (-1, 2)).transpose(dimension, dimension + 1).flatten(dimension, dimension + 1)
+
+
+def to_in_turn(both: torch.Tensor, dimension: int) -> torch.Tensor:
+    """The reverse of to_gate_first()."""
+    return both.unflatten(dimension, (2, -1)).transpose(dimension, dimension + 1).flatten(dimension, dimension + 1)
+
+
+def apply_expert(activation: str, limit: float | None, x: torch.Tensor, matrices: list[torch.Tensor], biases=()) -> torch.Tensor:
+    """The rows of an expert for rows x, with the matrices of Experts.matrices() and what biases_of() has."""
+    *before, down = zip(matrices, biases or [0] * len(matrices))
+    rows = ACTIVATIONS[activation](*(x @ matrix.t() + bias for matrix, bias in before), limit)
+    return rows @ down[0].t() + down[1]
 
 
 def apply_experts(experts: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -96,8 +125,8 @@ def apply_experts(experts: Experts, x: torch.Tensor, ids: torch.Tensor, weights:
     y = torch.zeros(x.shape, dtype=torch.float32)
     for expert in ids.unique().tolist():
         token, place = torch.where(ids == expert)
-        matrices = [matrix.float() for matrix in experts.matrices(expert)]
-        rows = apply_expert(experts.activation, experts.limit, x[token].float(), matrices)
+        given = [[each.float() for each in of(expert)] for of in (experts.matrices, experts.biases_of)]
+        rows = apply_expert(experts.activation, experts.limit, x[token].float(), *given)
         y.index_add_(0, token, rows * weights[token, place].float()[:, None])
     return y
 

@@ -196,6 +196,7 @@ def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own
     scales[experts.down] = (down, size**-0.5)
     if experts.transposed:
         scales = {name: (shape[::-1], scale) for name, (shape, scale) in scales.items()}
+    scales.update({name: ((1, rows), 1) for name, (rows, _) in zip(experts.biases, (up, down))})
     dtype = experts.parameters()[0].dtype if own_dtype else torch.float32
     memo, leaves = {}, {}
     for name, ((rows, columns), scale) in scales.items():
@@ -204,7 +205,7 @@ def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own
         leaf = leaves[f"experts' {name}"] = buffer.to(dtype).requires_grad_()
         if experts.stacked:
             stack = torch.as_strided(leaf, (experts.count, rows, columns), (step, columns, 1))
-            memo[id(dict(experts.module.named_parameters())[name])] = stack
+            memo[id(dict(experts.module.named_parameters())[name])] = stack[:, 0] if name in experts.biases else stack
             continue
         places = range(0, experts.count * step, step)
         several = leaf.view(-1, rows, columns).unbind(0) if small else [leaf.narrow(0, at, rows * columns) for at in places]
