@@ -34,7 +34,9 @@ _BYTES = 1 << 30
 # What names of files with weights end in: nothing else of such formats is copied.
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 _EXPERT = re.compile(rf"(?P<prefix>.*experts)\.(?P<number>\d+)\.(?P<name>{'|'.join(sum(sources.LISTED, ()))})\.\w+")
-_STACK = re.compile(rf"(?P<prefix>.*experts)\.({'|'.join(sources.STACKED)})")
+_STACKED = sources.STACKED[0].parts
+_STACK_BIASES = {name for names in sources.STACKED for name in names.biases}
+_STACK = re.compile(rf"(?P<prefix>.*experts)\.(({'|'.join(_STACKED)})({'|'.join(formats.MXFP4_STACK)})?|{'|'.join(_STACK_BIASES)})")
 
 
 class Converted(typing.NamedTuple):
@@ -55,6 +57,7 @@ class _Experts(typing.NamedTuple):
     intermediate: int
     count: int
     is_gated: bool
+    has_biases: bool = False
 
 
 @torch.no_grad()
@@ -157,12 +160,13 @@ def _experts_of(checkpoint: Checkpoint | GgufModel) -> list[_Experts]:
 
 def _sizes_of(checkpoint: Checkpoint | GgufModel, prefix: str, names: list[str], numbers: dict[str, set] | None) -> _Experts:
     if numbers is None:
-        shapes = [tuple(checkpoint[f"{prefix}.{name}"].shape) if f"{prefix}.{name}" in checkpoint else () for name in sources.STACKED]
+        shapes = [_shape_of_stack(checkpoint, f"{prefix}.{name}") for name in _STACKED]
+        has_biases = any(f"{prefix}.{name}" in names for name in _STACK_BIASES)
         if all(len(shape) == 3 for shape in shapes) and shapes[0][0] == shapes[1][0]:
             for turn in (1, -1):  # [experts, out, in], or both transposed
                 (columns, hidden), (also, intermediate) = (shape[1:][::turn] for shape in shapes)
                 if also == hidden and columns in (intermediate, 2 * intermediate):
-                    return _Experts(prefix, names, hidden, intermediate, shapes[0][0], columns != intermediate)
+                    return _Experts(prefix, names, hidden, intermediate, shapes[0][0], columns != intermediate, has_biases)
         raise ValueError(f"{prefix} has stacked experts of {shapes[0]} and {shapes[1]}, expected [experts, 2 I, H] and [experts, H, I], or both transposed")
     count, up = len(set.union(*numbers.values())), next(names[1] for names in sources.LISTED if not set(names).isdisjoint(numbers))
     for name, found in numbers.items():
@@ -170,6 +174,13 @@ def _sizes_of(checkpoint: Checkpoint | GgufModel, prefix: str, names: list[str],
             raise ValueError(f"{prefix} has {name} of {len(found)} experts, expected all of {count}")
     intermediate, hidden = formats.read(checkpoint, f"{prefix}.0.{up}").shape
     return _Experts(prefix, names, hidden, intermediate, count, len(numbers) == 3)
+
+
+def _shape_of_stack(checkpoint: Checkpoint | GgufModel, name: str) -> tuple[int, ...]:
+    if not formats.is_mxfp4_stack(checkpoint, name):
+        return checkpoint.shape_of(name) if name in checkpoint else ()
+    sizes = checkpoint.shape_of(name + formats.MXFP4_STACK[0])
+    return (*sizes[:2], 2 * math.prod(sizes[2:]))  # two codes per byte
 
 
 def _begin(target: pathlib.Path, manifest: dict):
@@ -201,7 +212,7 @@ def _copy_others(source: pathlib.Path, target: pathlib.Path):
 def _layer_of(experts: _Experts, encodings: Encodings) -> MoE:
     """A layer that runs no step, with undefined weights, which take no memory until they are written."""
     activation = "swiglu" if experts.is_gated else "relu2"  # with a gate or without one: steps would differ, parameters do not
-    return MoE(experts.hidden, experts.intermediate, experts.count, 1, activation=activation, encode=encodings, initialise=False)
+    return MoE(experts.hidden, experts.intermediate, experts.count, 1, activation=activation, encode=encodings, initialise=False, bias=experts.has_biases)
 
 
 def _encoded(checkpoint: Checkpoint | GgufModel, experts: _Experts, encodings: Encodings, requantise: bool) -> tuple[dict, float | None]:

@@ -215,7 +215,8 @@ class ReplaceTest(unittest.TestCase):
 
     def test_loading_has_the_names_of_the_families(self):
         self.assertEqual(sources.LISTED, (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")))
-        self.assertEqual(sources.STACKED, ("gate_up_proj", "down_proj"))
+        names, biases = ("gate_up_proj", "down_proj"), ("gate_up_proj_bias", "down_proj_bias")
+        self.assertEqual(sources.STACKED, ((names, (), False), (names, biases, True)))
 
     def test_gradients_reach_router_shared_expert_and_weights(self):
         model, twin = Decoder(layouts.DeepseekBlock), Decoder(layouts.DeepseekBlock)

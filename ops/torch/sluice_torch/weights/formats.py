@@ -153,6 +153,41 @@ def _mxfp4(checkpoint: Checkpoint, base: str) -> Matrix:
     return Matrix(name, pairs, stored_of("mxfp4"), (scale,))
 
 
+# The ends of the names of stacks of MXFP4.
+MXFP4_STACK = ("_blocks", "_scales")
+
+
+def is_mxfp4_stack(checkpoint: Checkpoint, name: str) -> bool:
+    return f"{name}{MXFP4_STACK[0]}" in checkpoint
+
+
+def mxfp4_stack(checkpoint: Checkpoint, name: str, size: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The matrices of all experts as gpt-oss has them, of this size [out, in]: pairs of E2M1 along the sum, [experts, out, in / 2], from
+    blocks of 16 bytes, and exponents [experts, out, in / 32]."""
+    blocks, scales = (_present(checkpoint, f"{name}{end}") for end in MXFP4_STACK)
+    rows, columns = size
+    for end, found, shape in zip(MXFP4_STACK, (blocks, scales), ((rows, columns // BLOCK, BLOCK // 2), (rows, columns // BLOCK))):
+        if tuple(found.shape[1:]) != shape or len(found) != len(blocks) or columns % BLOCK:
+            raise ValueError(f"{name}{end} has shape {list(found.shape)}, expected [experts, {', '.join(map(str, shape))}] for {list(size)}")
+    _check_type(checkpoint, f"{name}{MXFP4_STACK[0]}", ("U8",))
+    _check_type(checkpoint, f"{name}{MXFP4_STACK[1]}", _EXPONENTS)
+    return blocks.flatten(2), scales
+
+
+def numbers(checkpoint: Checkpoint, name: str) -> torch.Tensor:
+    """A tensor of numbers, such as biases."""
+    found = _present(checkpoint, name)
+    _check_type(checkpoint, name, _FLOATS)
+    return found
+
+
+def of_expert(name: str, biases: torch.Tensor, expert: int) -> torch.Tensor:
+    """The biases of an expert from those of all."""
+    if biases.dim() != 2 or expert >= len(biases):
+        raise ValueError(f"{name} has shape {list(biases.shape)}, expected a bias of expert {expert}")
+    return biases[expert]
+
+
 def _nvfp4(checkpoint: Checkpoint, base: str, weight: str, second: str) -> Matrix:
     """Pairs of E2M1 along the sum, [out, in / 2], with E4M3 for each 16, [out, in / 16], and one scale of all: a factor as
     ModelOpt writes it, or a divisor as compressed-tensors does."""

@@ -53,7 +53,7 @@ class _Tensor(typing.NamedTuple):
 def write(path, checkpoint: Checkpoint, experts: list, kind: str, encoded: typing.Callable[[int], dict]):
     """Writes the tensors of a checkpoint with the names of transformers.
 
-    experts  of each layer: prefix, names of its tensors, hidden, intermediate, count, is_gated
+    experts  of each layer: prefix, names of its tensors, hidden, intermediate, count, is_gated, has_biases
     kind     one of TYPES, of their matrices
     encoded  index of a layer -> its parameters, as a sluice_torch.MoE of that encoding has them
     ValueError: a family without an architecture of GGUF, or a tensor or a number of config.json that the format does not have.
@@ -63,8 +63,8 @@ def write(path, checkpoint: Checkpoint, experts: list, kind: str, encoded: typin
     family, tensors, inside = ARCHITECTURES[architecture], [], set()
     names = names_in_files(family)
     for number, each in enumerate(experts):
-        if not each.is_gated:
-            raise ValueError(f"{each.prefix} has no gate, expected one: {architecture}")
+        if not each.is_gated or each.has_biases:
+            raise ValueError(f"{each.prefix} has {'biases, expected none' if each.is_gated else 'no gate, expected one'}: {architecture}")
         inside.update(each.names)
         tensors += _of_experts(layer_in_file(family, checkpoint.path, each.prefix), each, kind, number, encoded)
     for name in checkpoint:

@@ -6,6 +6,7 @@ from ..base.integers import MAX_EXPERTS, whole_number
 from ..base.tensors import in_memory
 from ..encodings import codes
 from ..encodings.stored import DTYPES, Stored
+from ..graphs import BIASES
 from ..layers import sharding
 from . import formats, gguf
 from .checkpoint import Checkpoint
@@ -31,8 +32,9 @@ def load_experts(
     path      a safetensors file, a folder with such files, or a Checkpoint. Expert e has `prefix`.e.NAME.weight, or what
               a format has in its place (docs/MODELS.md, *Checkpoints*), for the `names` of gate, up and down
               ("gate_proj", "up_proj", "down_proj", or "w1", "w3", "w2"); without a gate, of the last two. Or all experts are in
-              `prefix`.gate_up_proj and .down_proj, [experts, out, in] or both [experts, in, out]. Or a GGUF file, which has
-              them in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3").
+              `prefix`.gate_up_proj and .down_proj, [experts, out, in] or both [experts, in, out], or as gpt-oss has them. Or a GGUF file,
+              which has them in `prefix`.NAME.weight ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"; prefix "blk.3"). A layer with
+              `bias` takes .bias in place of .weight, or what gpt-oss has.
     layer     sluice_torch.MoE. Codes of 4 bits go as they are into one with weights of int4 that have the group
               of the checkpoint and, unless all zeros are 8, zeros ("int4:g64z"), or, if they are floats, of mxfp4 or nvfp4;
               other layers of codes take numbers, which they quantise. bfloat16 and float32 layers take everything. Where the
@@ -71,6 +73,8 @@ def load_from(
             for name, given in found.items():
                 if _set_weight(layer, checkpoint, rows, name, given, requantise):
                     by_numbers.add(name)
+            if shape.bias:
+                _set_biases(layer, checkpoint, rows, [source.bias(experts_in_file[expert], part) for part in range(shape.inputs + 1)])
             checkpoint.release()
     except BaseException:
         give_back(layer, before)
@@ -172,6 +176,19 @@ def _set_weight(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows
                 to = getattr(layer, each)[row]
                 checkpoint.copy_into(to if to.dim() == 1 else _part_of(to, part[1], shape.inputs), tensor)
     return not stored.has_codes
+
+
+def _set_biases(layer: torch.nn.Module, checkpoint: Checkpoint | gguf.Gguf, rows: list[int], given: list[tuple]):
+    """Sets the biases of an expert from those of its matrices, with their names."""
+    shape = layer.shape
+    for (name, bias), columns in zip(given, [shape.intermediate] * shape.inputs + [shape.hidden]):
+        if tuple(bias.shape) != (columns,):
+            raise ValueError(f"{name} has shape {list(bias.shape)} for one matrix, expected [{columns}]")
+    *before, after = (bias for _, bias in given)
+    for name, whole in zip(BIASES, (torch.cat(before), after)):
+        own = sharding.take(name, whole.unsqueeze(0), layer.shard, shape.tp, shape.inputs)[0]
+        for row in rows:
+            checkpoint.copy_into(getattr(layer, name)[row], own)
 
 
 def _part_of(rows: torch.Tensor, number: int | None, count: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ import typing
 import torch
 
 from ..base.tensors import in_memory
-from ..graphs import WEIGHTS
+from ..graphs import BIASES, WEIGHTS
 from ..layers import sharding
 from ..layers.moe import MoE
 from ..state import replaced_layers
@@ -16,6 +16,8 @@ from .gguf import is_gguf
 from .gguf_models import GgufModel
 
 _SHOWN = 5  # names in a message
+# The beginnings of the names of a layer's parameters without adapters.
+_OF_EXPERTS = (*WEIGHTS, *BIASES)
 
 
 class Loaded(typing.NamedTuple):
@@ -36,7 +38,7 @@ def load_model(model: torch.nn.Module, path, *, strict: bool = True, progress: b
     path      a safetensors file, a folder with such files, or a Checkpoint; or a GGUF file of an architecture of gguf_models.py, whose
               parameters have the names of transformers in the model. Experts have the names that they had before
               replace_moe(), "gate_proj", "up_proj" and "down_proj", "w1", "w3" and "w2" or the stacked "gate_up_proj" and
-              "down_proj"; or the names of the layer's own parameters, in its encoding, as sluice_torch.convert writes them. Then codes
+              "down_proj", also as gpt-oss has them; or the names of the layer's own parameters, in its encoding, as sluice_torch.convert writes them. Then codes
               of a layer on meta are not copied: their memory is the file's, whose pages are read when they are used.
     strict    False: tensors that the model does not have are left over instead of refused
     progress  True: shows a bar (package tqdm)
@@ -69,7 +71,7 @@ class _Plan:
         every, inside = _places(model).values(), set()
         self._before = [(module, name, tensor) for tensor, places in every if tensor.is_meta for _, module, name in places]
         for layer in _layers(model):
-            own = {name: each for name, each in layer.module.named_parameters(recurse=False) if name.startswith(WEIGHTS)}
+            own = {name: each for name, each in layer.module.named_parameters(recurse=False) if name.startswith(_OF_EXPERTS)}
             inside.update(id(each) for each in (*own.values(), *layer.module.buffers(recurse=False)))
             prefix = next((each for each in (layer.prefix, f"{layer.original}.") if each + WEIGHTS[0] in checkpoint), None)
             if prefix is None:
@@ -119,14 +121,14 @@ class _Plan:
     def _add_own(self, layer: MoE, prefix: str, own: dict[str, torch.nn.Parameter]):
         """Experts as the layer has them, under `prefix`."""
         shape = layer.shape
-        given = {name for name in sharding.OF_EXPERTS if name.startswith(WEIGHTS) and prefix + name in self.checkpoint}
+        given = {name for name in sharding.OF_EXPERTS if name.startswith(_OF_EXPERTS) and prefix + name in self.checkpoint}
         if given != set(own):
             found, expected = (", ".join(sorted(names)) for names in (given, own))
             raise ValueError(f"{prefix.rstrip('.')} has {found} in the files, expected {expected} of {shape.encodings}")
         for name, parameter in own.items():
             self._use(prefix + name)
             whole, sizes = self.checkpoint[prefix + name], sharding.sizes_of_all(name, layer)
-            are_numbers = name in WEIGHTS and whole.is_floating_point() and parameter.is_floating_point()
+            are_numbers = name in _OF_EXPERTS and whole.is_floating_point() and parameter.is_floating_point()
             if tuple(whole.shape) != sizes or not (are_numbers or whole.dtype == parameter.dtype):
                 found = f"{whole.dtype} {list(whole.shape)}"
                 raise ValueError(f"{prefix}{name} is {found}, expected {parameter.dtype} {list(sizes)} of {shape.encodings}")
@@ -195,14 +197,15 @@ def _layers(model: torch.nn.Module) -> list[_Layer]:
     found = {}
     for place, prefix, layout, layer in replaced_layers(model):
         if layout.stacked:
-            made = _Layer(prefix, layer, place[:-1], sources.LISTED, ((layout.gate, layout.down), sources.STACKED))
+            own = sources.StackedNames((layout.gate, layout.down), layout.biases, layout.in_turn)
+            made = _Layer(prefix, layer, place[:-1], sources.LISTED, (own, *sources.STACKED))
         else:
             own = tuple(part.removesuffix(".weight") for part in layout.parts)
-            made = _Layer(prefix, layer, f"{place}{layout.experts}", (own, *sources.LISTED), (sources.STACKED,))
+            made = _Layer(prefix, layer, f"{place}{layout.experts}", (own, *sources.LISTED), sources.STACKED)
         found.setdefault(id(layer), made)
     for path, module in model.named_modules():
         if isinstance(module, MoE):
-            made = _Layer(f"{path}." if path else "", module, path, sources.LISTED, (sources.STACKED,))
+            made = _Layer(f"{path}." if path else "", module, path, sources.LISTED, sources.STACKED)
             found.setdefault(id(module), made)
     return list(found.values())
 
