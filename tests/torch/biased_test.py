@@ -230,6 +230,9 @@ class BiasedTest(unittest.TestCase):
     def test_ranks_share_experts(self):
         core_jobs.run_ranks(self, "shared", 2)
 
+    def test_distributed_data_parallel_divides_gradients_of_biases(self):
+        core_jobs.run_ranks(self, "divided", 2)
+
     def test_ranks_have_copies_of_experts(self):
         core_jobs.run_ranks(self, "balanced", 2)
 
@@ -259,10 +262,48 @@ def shared(rank, size):
             others = layer._group.gather_shards(found["down_bias"], EXPERTS, "compare")
             assert torch.equal(*others), option
             assert not layer.down_bias.tensor_model_parallel and layer.gate_up_bias.tensor_model_parallel
+            check_norm(layer, found)
+        assert {f"p.{name}" for name in PARAMETERS} <= set(layer.sharded_state_dict("p.")), option
         whole = state.full(torch.nn.ModuleList([layer]))
         for name, tensor in whole_parameters().items():
             if not layer.shape.has_codes or name in BIASES:
                 assert torch.equal(whole[f"0.{name}"].float(), tensor), (option, name)
+
+
+def check_norm(layer, found):
+    """A norm of gradients counts each number once, of whatever part of it the shards have."""
+    for name, grad in found.items():
+        if name in PARAMETERS:
+            getattr(layer, name).grad = grad
+    trained = trained_of(layer)
+    shards = layer._group.gather_objects({name: each.grad for name, each in trained.items()}, "compare")
+    whole = [sharding.join(name, [shard[name] for shard in shards]) for name in trained]
+    expected = torch.stack([each.float().norm() for each in whole]).norm()
+    assert error(sluice_torch.clip_grad_norm_(list(trained.values()), 1e9), expected) < 1e-5
+
+
+class Model(torch.nn.Module):
+    """A layer beside a parameter that all ranks have."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.experts = make(ep_group=dist.group.WORLD, dtype=torch.float32)
+
+    def forward(self, x, ids, weights):
+        return self.experts(x, ids, weights) * self.scale
+
+
+def divided(rank, size):
+    """Gradients of biases are divided as DistributedDataParallel divides those of the other parameters."""
+    x, ids, weights, dy = batch((29, 17)[rank], rank)
+    model, grads = Model(), []
+    for wrap in (lambda model: model, torch.nn.parallel.DistributedDataParallel):
+        wrap(model)(x, ids, weights).backward(dy)
+        grads.append([getattr(model.experts, name).grad for name in PARAMETERS])
+        model.zero_grad(set_to_none=True)
+    for name, plain, mean in zip(PARAMETERS, *grads):
+        assert error(mean, plain / size) < 1e-6, name
 
 
 def balanced(rank, size):
@@ -278,5 +319,5 @@ def balanced(rank, size):
         assert error(found[name], whole[layer.local_experts]) < BOUND, name
 
 
-if __name__ == "__main__" and not core_jobs.main({"shared": shared, "balanced": balanced}):
+if __name__ == "__main__" and not core_jobs.main({"shared": shared, "divided": divided, "balanced": balanced}):
     unittest.main()
