@@ -161,7 +161,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
 
     def by_copies(self, parameter: torch.nn.Parameter, grad: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
         """The gradient of a parameter of the layer in parts, each with the number of times that the ranks have it: tp for
-        adapters that each shard has whole, times the places of an expert."""
+        parameters that each shard has whole, times the places of an expert."""
         name = next(name for name, own in self.named_parameters(recurse=False) if own is parameter)
         shards = self.shape.tp if sharding.is_whole(name) else 1
         if self.places is None or not self.places.have_copies:

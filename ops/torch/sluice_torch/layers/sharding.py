@@ -1,8 +1,8 @@
 """What a rank has of the experts that it shares with other ranks (tensor parallelism inside experts).
 
 Shard j of tp has intermediate columns [j I / tp, (j + 1) I / tp): those rows of the gate and of up, and those columns of
-down. Tensors without an intermediate dimension are whole at each shard. The gradients of those are terms of a sum over
-the shards.
+down. Tensors without an intermediate dimension are whole at each shard. The gradients of adapters among them are terms of a
+sum over the shards; each shard gets the gradient of down_bias, which one of them adds.
 """
 
 import torch

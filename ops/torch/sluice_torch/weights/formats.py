@@ -181,10 +181,10 @@ def numbers(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     return found
 
 
-def of_expert(name: str, biases: torch.Tensor, expert: int) -> torch.Tensor:
-    """The biases of an expert from those of all."""
-    if biases.dim() != 2 or expert >= len(biases):
-        raise ValueError(f"{name} has shape {list(biases.shape)}, expected a bias of expert {expert}")
+def of_expert(name: str, biases: torch.Tensor, expert: int, experts: int | None) -> torch.Tensor:
+    """The bias of an expert from the biases of all; `experts`: how many there must be, or None."""
+    if biases.dim() != 2 or expert >= len(biases) or experts not in (None, len(biases)):
+        raise ValueError(f"{name} has shape {list(biases.shape)}, expected biases of {max(expert + 1, experts or 0)} experts")
     return biases[expert]
 
 

@@ -74,7 +74,8 @@ def load_from(
                 if _set_weight(layer, checkpoint, rows, name, given, requantise):
                     by_numbers.add(name)
             if shape.bias:
-                _set_biases(layer, checkpoint, rows, [source.bias(experts_in_file[expert], part) for part in range(shape.inputs + 1)])
+                biases = [source.bias(experts_in_file[expert], number, count) for number in range(shape.inputs + 1)]
+                _set_biases(layer, checkpoint, rows, biases)
             checkpoint.release()
     except BaseException:
         give_back(layer, before)

@@ -36,7 +36,7 @@ class Listed:
         """Gate (part 0), if there is one, up or down of an expert; `experts`: how many there must be, or None."""
         return formats.read(self._checkpoint, f"{self._prefix}.{expert}.{self._names[part]}")
 
-    def bias(self, expert: int, part: int) -> tuple[str, torch.Tensor]:
+    def bias(self, expert: int, part: int, experts: int | None) -> tuple[str, torch.Tensor]:
         """The name and the numbers of what is added to the product with that matrix."""
         name = f"{self._prefix}.{expert}.{self._names[part]}.bias"
         return name, formats.numbers(self._checkpoint, name)
@@ -60,9 +60,9 @@ class InGguf(Listed):
     def matrix(self, expert: int, part: int, experts: int | None) -> formats.Matrix:
         return self._checkpoint.matrix(self._prefix, expert, self._names[part], experts)
 
-    def bias(self, expert: int, part: int) -> tuple[str, torch.Tensor]:
+    def bias(self, expert: int, part: int, experts: int | None) -> tuple[str, torch.Tensor]:
         name = self._biases[part]
-        return name, formats.of_expert(name, self._checkpoint.tensor(name), expert)
+        return name, formats.of_expert(name, self._checkpoint.tensor(name), expert, experts)
 
     def bases(self, experts: int) -> list[tuple[str, int | None]]:
         found = [self._checkpoint.bases(self._prefix, name, experts) for name in self._names]
@@ -108,10 +108,10 @@ class Stacked:
         made, *beside = own if is_down else [self._part(each, part) for each in own]
         return formats.Matrix(name, made, self._stored, tuple(beside))
 
-    def bias(self, expert: int, part: int) -> tuple[str, torch.Tensor]:
+    def bias(self, expert: int, part: int, experts: int | None) -> tuple[str, torch.Tensor]:
         is_down = part == self._inputs
         name = self._biases[is_down]
-        own = formats.of_expert(name, formats.numbers(self._checkpoint, name), expert)
+        own = formats.of_expert(name, formats.numbers(self._checkpoint, name), expert, experts)
         return name, own if is_down else self._part(own, part)
 
     def _part(self, rows: torch.Tensor, part: int) -> torch.Tensor:
