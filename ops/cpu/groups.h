@@ -7,9 +7,9 @@
 // [stretch][2][kNr] with zeros. In memory that lasts, two elements of a panel share a byte, pads of
 // stretches are left out, and scales of 16 bits and their zeros have the types that they are given in.
 //
-// The unit of codes multiplies one stretch; `Codes::Packed`, if present, multiplies it in the form that
-// lasts. Or it has fetchesPanel(rows) of blocked_product.h and multiplyGroups(part, rows, first, tile,
-// ahead), which is multiply() there with both forms of b. Internal linkage: see blocked_product.h.
+// The unit of codes multiplies one stretch. Or it has fetchesPanel(rows) of blocked_product.h and
+// multiplyGroups(part, rows, first, tile, ahead), which is multiply() there with both forms of b. Internal
+// linkage: see blocked_product.h.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ struct GroupsPart {
   const float* scales;
   int32_t k, stretch;
   bool hasZeros;
-  bool isPacked;  // b is in the form that lasts
+  bool isPacked;       // b is in the form that lasts
+  int32_t scaleBytes;  // of a column and stretch in that form
 };
 
 // By a unit of codes that neither shifts them nor needs more room in rows of a than `Codes::kSumsAt`.
@@ -80,7 +81,6 @@ struct UnitGroups {
   static constexpr int64_t kPanelElements = int64_t{kMaxStretches + 1} * 64 * kNr;
   static constexpr int64_t kScalesBytes = int64_t{kMaxStretches} * 2 * kNr * 4;
   static constexpr int64_t kPanelBytes = kPanelElements * sizeof(PanelElement) + kScalesBytes;
-  static constexpr bool kMultipliesPacked = kMultipliesGroups || requires { typename Codes::Packed; };
 
   // In the form that lasts, bytes have an element each of one run of a panel and of the next run.
   static constexpr int32_t kRun = kMultipliesGroups ? kNr * Codes::kKUnit / 2 : 64;
@@ -89,13 +89,6 @@ struct UnitGroups {
   UnitGroups(const Stretches& stretches, bool fromPacked) : stretches_(stretches), fromPacked_(fromPacked) {}
 
   static int32_t padded(int32_t length) { return static_cast<int32_t>(roundUp(length, Codes::kKUnit)); }
-
-  bool streams(int32_t groups) const {
-    if constexpr (requires { codes_.streams(groups); })
-      return stretches_.length > kMaxStretch / 2 && codes_.streams(groups);
-    else
-      return false;
-  }
 
   static bool fetchesPanel(int32_t rows)
     requires(kMultipliesGroups)
@@ -106,39 +99,32 @@ struct UnitGroups {
   template <class AnyAhead>
   void multiply(const Element* a, const PanelElement* b, int32_t k, int32_t rows, int32_t cols, bool first,
                 float* tile, AnyAhead& ahead) {
-    const int64_t packedBytes = roundUp(k, 32) * kNr / 2;
-    const auto* scales = reinterpret_cast<const float*>(
-        b + (fromPacked_ ? packedBytes / sizeof(PanelElement) : kPanelElements));
-    alignas(64) float widened[kMultipliesPacked ? kMaxStretches * 2 * kNr : 1];
-    if constexpr (kMultipliesPacked)
+    if constexpr (kMultipliesGroups) {
+      const int64_t codesBytes = fromPacked_ ? roundUp(k, 32) * kNr / 2 : kPanelElements;
+      const auto* scales = reinterpret_cast<const float*>(b + codesBytes);
+      alignas(64) float widened[kMaxStretches * 2 * kNr];
       if (fromPacked_ && !stretches_.areWide()) {
         stretches_.widen(scales, stretches_.count(k), kNr, widened);
         scales = widened;
       }
-    if constexpr (kMultipliesGroups) {
       const bool hasZeros = stretches_.perNumber == 2;
-      Codes::multiplyGroups({a, b, scales, k, stretches_.length, hasZeros, fromPacked_}, rows, first, tile,
-                            ahead);
+      Codes::multiplyGroups(
+          {a, b, scales, k, stretches_.length, hasZeros, fromPacked_, stretches_.scaleBytes()}, rows, first,
+          tile, ahead);
     } else {
-      if (first) __builtin_memset(tile, 0, sizeof(float) * static_cast<size_t>(rows * kNr));
-      if constexpr (kMultipliesPacked)
-        if (fromPacked_) {
-          typename Codes::Packed packed;
-          return multiplyBy(packed, a, b, stretches_.length * kNr / 2, scales, k, rows, cols, tile, ahead);
-        }
-      multiplyBy(codes_, a, b, padded(stretches_.length) * kNr, scales, k, rows, cols, tile, ahead);
+      multiplyStretches(a, b, k, rows, cols, first, tile, ahead);
     }
   }
 
  private:
-  // `step`: from one stretch of b to the next.
-  template <class By>
-  void multiplyBy(By& by, const Element* a, const PanelElement* b, int32_t step, const float* scales,
-                  int32_t k, int32_t rows, int32_t cols, float* tile, Ahead& ahead) {
+  void multiplyStretches(const Element* a, const PanelElement* b, int32_t k, int32_t rows, int32_t cols,
+                         bool first, float* tile, Ahead& ahead) {
+    if (first) __builtin_memset(tile, 0, sizeof(float) * static_cast<size_t>(rows * kNr));
+    const auto* scales = reinterpret_cast<const float*>(b + kPanelElements);
     const auto* sumsOfA = reinterpret_cast<const char*>(a + Codes::kSumsAt);
     alignas(64) int32_t sums[kMr * kNr];
     for (int32_t at = 0; at < k; at += stretches_.length, sumsOfA += sizeof(int32_t)) {
-      by.multiply(a, b, smaller(stretches_.length, k - at), rows, cols, true, sums, ahead);
+      codes_.multiply(a, b, smaller(stretches_.length, k - at), rows, cols, true, sums, ahead);
       for (int32_t i = 0; i < rows; ++i) {
         int32_t ofA;
         __builtin_memcpy(&ofA, sumsOfA + i * kAStride * sizeof(Element), sizeof ofA);
@@ -146,7 +132,7 @@ struct UnitGroups {
                                   : add(sums + i * kNr, ofA, scales, scales + kNr, tile + i * kNr);
       }
       a += padded(stretches_.length);
-      b += step;
+      b += padded(stretches_.length) * kNr;
       scales += stretches_.perNumber * kNr;
     }
   }
@@ -268,12 +254,7 @@ struct GroupsSource {
   }
 
  private:
-  // With more rows than a tile has, a unit that multiplies by one stretch takes less time if it expands b
-  // once.
-  bool multipliesPacked() const {
-    return Unit::kMultipliesPacked && args.packedB != nullptr &&
-           (Unit::kMultipliesGroups || args.rows <= Unit::kMr);
-  }
+  bool multipliesPacked() const { return Unit::kMultipliesGroups && args.packedB != nullptr; }
   const uint8_t* packed(int32_t col, int32_t k0) const {
     return static_cast<const uint8_t*>(args.packedB) + PackedGroups<Unit>{stretches}.offset(col, k0, args.k);
   }

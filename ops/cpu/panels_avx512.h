@@ -1,8 +1,7 @@
 // Products of packed panels with AVX-512: tiles of 6 rows and 4 vectors of columns, in 24 accumulators.
 //
 // The members of a Dot: Element, Sum, kKc, kAStride and kKUnit of the unit (a word of 4 bytes has kKUnit
-// elements); kFetchWords: of which something is prefetched; kHalves: two elements of b share a byte, 64 of
-// them in its lower half and the next 64 in the upper one; start(a): what the sums of that row begin with,
+// elements); kFetchWords: of which something is prefetched; start(a): what the sums of that row begin with,
 // before its `words` words; add(sum, column, row): sum plus the products of the words of column with one of
 // the row. Internal linkage: see blocked_product.h.
 #pragma once
@@ -129,16 +128,9 @@ struct PanelsAvx512 : Dot {
     // The next word of each column.
     template <int kVectors>
     SLUICE_UNROLLED void next(__m512i (&column)[kVectors]) {
-      unroll<kVectors>([&](auto v) SLUICE_UNROLLED {
-        if constexpr (Dot::kHalves) {
-          const __m512i both = _mm512_loadu_si512(b + v.value / 2 * 16 * kWord);
-          column[v.value] =
-              _mm512_and_si512(v.value % 2 == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
-        } else {
-          column[v.value] = _mm512_loadu_si512(b + v.value * 16 * kWord);
-        }
-      });
-      b += kWord * kNr / (Dot::kHalves ? 2 : 1);
+      unroll<kVectors>(
+          [&](auto v) SLUICE_UNROLLED { column[v.value] = _mm512_loadu_si512(b + v.value * 16 * kWord); });
+      b += kWord * kNr;
     }
     SLUICE_UNROLLED void fetchAhead() const {
       unroll<kNr / 16>([&](auto line) SLUICE_UNROLLED {

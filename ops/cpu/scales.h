@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 #include "ops/cpu/bits.h"
 #include "ops/cpu/nibbles.h"
@@ -44,10 +47,16 @@ inline float zeroAt(const BlockScales& scales, int64_t at, float scale) {
 
 // to[j] = scale j of `count`, of F16 or BF16.
 inline void widenScales(DType type, const uint16_t* __restrict from, int32_t count, float* __restrict to) {
-  if (type == DType::kF16)
-    for (int32_t j = 0; j < count; ++j) to[j] = widenF16(from[j]);
-  else
-    for (int32_t j = 0; j < count; ++j) to[j] = widenBf16(from[j]);
+  int32_t j = 0;
+  if (type != DType::kF16) {
+    for (; j < count; ++j) to[j] = widenBf16(from[j]);
+    return;
+  }
+#if defined(__F16C__)
+  for (; j + 8 <= count; j += 8)
+    _mm256_storeu_ps(to + j, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j))));
+#endif
+  for (; j < count; ++j) to[j] = widenF16(from[j]);
 }
 
 // Returns the scales from `at` on, in `room` if they do not lie in memory as numbers of fp32.

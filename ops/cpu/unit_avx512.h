@@ -25,7 +25,6 @@ struct DotAvx512 {
   static constexpr int32_t kAStride = kKc + 32;  // a power of two would share sets of the caches
   static constexpr int32_t kKUnit = 2;
   static constexpr int32_t kFetchWords = 8;
-  static constexpr bool kHalves = false;
 
   static Vector start(const void*, int32_t, Vector before) { return before; }
   static Vector add(Vector sum, __m512i column, __m512i row) {

@@ -1,4 +1,5 @@
 // Products for AVX-512 BF16.
+#include "ops/cpu/groups_avx512.h"
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/pack_bf16.h"
 #include "ops/cpu/pack_codes.h"
