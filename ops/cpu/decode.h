@@ -7,6 +7,9 @@
 
 #include "ops/cpu/bits.h"
 #include "ops/cpu/blocked_product.h"
+#if defined(__AVX512BF16__)
+#include "ops/cpu/decode_avx512.h"
+#endif
 #include "ops/cpu/lookup.h"
 #include "ops/cpu/nibbles.h"
 #include "ops/cpu/scales.h"
@@ -23,9 +26,8 @@ struct Place {
 inline float numberOf(int8_t code) { return static_cast<float>(code); }
 
 template <class Code>
-void decodeRun(const Code* __restrict codes, int32_t count, float scale, float zero,
-               BFloat16* __restrict to) {
-  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale + zero);
+void decodeRun(const Code* __restrict codes, int32_t count, float scale, BFloat16* __restrict to) {
+  for (int32_t j = 0; j < count; ++j) to[j].bits = roundToBf16(numberOf(codes[j]) * scale);
 }
 
 // `zeros` may be null.
@@ -61,7 +63,7 @@ inline void decodeOwn(const Nibbles* codes, int32_t count, const BlockScales& sc
 template <class Code>
 void decodeShared(const Code* codes, int32_t first, int32_t count, const BlockScales& scales, int64_t at,
                   BFloat16* to) {
-  decodeRun(codes + first, count, static_cast<const float*>(scales.data)[at], 0, to);
+  decodeRun(codes + first, count, static_cast<const float*>(scales.data)[at], to);
 }
 inline void decodeShared(const Nibbles* codes, int32_t first, int32_t count, const BlockScales& scales,
                          int64_t at, BFloat16* to) {
@@ -83,6 +85,9 @@ void decode(const B* codes, int64_t ld, const BlockScales& scales, Place first, 
             BFloat16* to, int64_t ldTo) {
   first.row += scales.firstRow;
   first.column += scales.firstColumn;
+#if defined(__AVX512BF16__)
+  if (decodeWide(codes, ld, scales, first.row, first.column, rows, columns, to, ldTo)) return;
+#endif
   // divisions take as long as some twenty numbers: none for each row
   const int32_t firstBlock = first.column / scales.columns;
   int32_t blockRow = first.row / scales.rows, rowsLeft = (blockRow + 1) * scales.rows - first.row;

@@ -38,9 +38,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns.h"
+#include "ops/cpu/nibbles.h"
 
 namespace sluice::ops {
 namespace {
@@ -104,6 +106,10 @@ template <class Unit, class Source>
 void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std::byte* scratch) {
   using Element = typename Unit::Element;
   using Layout = FewRowsLayout<Unit>;
+  using B = std::remove_cvref_t<decltype(*source.sourceB(0, 0))>;
+  // Elements of the sum after which columns of a transposed b begin new cache lines, to be prefetched.
+  constexpr int32_t kLine = kLineBytes / sizeof(B) * kPerElement<B>;
+  const int32_t line = source.liesTransposed() ? kLine : kFewAhead / 2;
   Unit unit;
   Ahead fetched;  // none: packing prefetches
   auto* const tiles = reinterpret_cast<float*>(scratch);
@@ -119,9 +125,10 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
     do {
       const int32_t length = smaller(Unit::kFewKc, k - k0);
       const bool last = k0 + length >= k;
-      const int32_t later = k0 + kFewAhead;  // memory beyond the end of a panel belongs to the next one
-      const auto* const ahead =
-          later < k ? source.sourceB(col, later) : source.sourceB(col + Unit::kNr, later - k);
+      const int32_t later = k0 + 2 * line;  // memory beyond the end of a panel belongs to the next one
+      const B* const ahead = k0 % line != 0 ? nullptr
+                             : later < k    ? source.sourceB(col, later)
+                                            : source.sourceB(col + Unit::kNr, later - k);
       if (length > 0) source.packB(col, cols, k0, length, b, ahead);
       const Element* const block = a + k0 / Unit::kKPart * aBlock;
       for (int32_t row = 0; row < m; row += Unit::kMr) {
