@@ -125,6 +125,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--grads", arguments.options.grads,
                  "F32 (default) or BF16: type of derived weight gradients")
       ->check(CLI::IsMember({"F32", "BF16"}));
+  app.add_flag("--delay-weight-grads", arguments.options.delayWeightGrads,
+               "weight gradients are computed by an entry weight_grads of their own, after backward");
   app.add_option(
       "--encode", arguments.options.encode,
       "what numbers are stored as, rounded to and sent as: an encoding, or PLACE=ENCODING,... with the "

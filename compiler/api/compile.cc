@@ -96,6 +96,7 @@ std::string optionLine(const CompileOptions& options) {
   if (options.expect != Expectation{}) add(fmt::format("--expect {}", options.expect.name));
   if (options.keep != "all") add(fmt::format("--keep {}", options.keep));
   if (options.grads != "F32") add(fmt::format("--grads {}", options.grads));
+  if (options.delayWeightGrads) add("--delay-weight-grads");
   if (const std::string text = printEncodings(*parseEncodings(options.encode)); !text.empty())
     add(fmt::format("--encode {}", text));
   if (options.copyRows) add("--copy-rows");

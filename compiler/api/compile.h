@@ -48,7 +48,8 @@ struct CompileOptions {
   // What the forward keeps for a derived entry: all it reads; minimal, which recomputes activations; or
   // regather, which also dispatches rows again.
   std::string keep = "all";
-  std::string grads = "F32";  // or BF16: the type of derived weight gradients
+  std::string grads = "F32";      // or BF16: the type of derived weight gradients
+  bool delayWeightGrads = false;  // an entry `weight_grads` after `backward` computes them
   // What numbers are stored as, rounded to and sent as: a text for parseEncodings()
   // (runtime/base/encodings.h).
   std::string encode = "";

@@ -9,9 +9,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kGraphPhases[] = {
-    "import",      "quantize-weights",  "round-products", "differentiate", "weight-rows",     "scale-factors",
-    "encode-kept", "encode-dispatched", "fuse",           "quantize-rows", "propagate-splits"};
+constexpr std::string_view kGraphPhases[] = {"import",        "quantize-weights",   "round-products",
+                                             "differentiate", "weight-rows",        "scale-factors",
+                                             "encode-kept",   "delay-weight-grads", "encode-dispatched",
+                                             "fuse",          "quantize-rows",      "propagate-splits"};
 
 }  // namespace
 
@@ -46,6 +47,8 @@ void addGraphPhase(mlir::OpPassManager& manager, std::string_view phase, const T
         {.delayed = amax == AmaxSource::kGiven, .outputs = amax == AmaxSource::kReturned}));
   } else if (phase == "encode-kept" && options.trainable && !encodings.keepsBf16) {
     manager.addPass(createEncodeKept());
+  } else if (phase == "delay-weight-grads" && options.delayWeightGrads) {
+    manager.addPass(createDelayWeightGrads());
   } else if (phase == "encode-dispatched" && encodings.sent->rounds()) {
     manager.addPass(createEncodeDispatched());
   } else if (phase == "quantize-rows" && (encodings.rows->hasCodes() || encodings.grads->hasCodes())) {

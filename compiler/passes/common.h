@@ -15,6 +15,9 @@ namespace sluice {
 mlir::LogicalResult report(const Finding& finding, llvm::ArrayRef<mlir::Operation*> ops,
                            mlir::Operation* fallback);
 
+// The name of the entry that is derived from a forward.
+inline constexpr llvm::StringLiteral kBackward = "backward";
+
 inline moe::MoeTensorType moeTensorType(mlir::Value value) {
   return llvm::cast<moe::MoeTensorType>(value.getType());
 }

@@ -6,6 +6,7 @@
 // values.
 #include "compiler/analysis/gradients.h"
 #include "compiler/dialect/moe_gradient.h"
+#include "compiler/passes/common.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
@@ -20,8 +21,6 @@ namespace {
 
 using mlir::LogicalResult;
 using mlir::Value;
-
-constexpr llvm::StringLiteral kBackward = "backward";
 
 moe::MoeTensorType tensorType(Value value) { return llvm::dyn_cast<moe::MoeTensorType>(value.getType()); }
 

@@ -91,6 +91,17 @@ def ScaleFactors : Pass<"scale-factors", "::mlir::ModuleOp"> {
                  Option<"outputs", "outputs", "bool", "false", "amaxes of rows are outputs, too">];
 }
 
+def DelayWeightGrads : Pass<"delay-weight-grads", "::mlir::ModuleOp"> {
+  let summary = "moves weight gradients to an entry of their own";
+  let description = [{
+    Before: a moe.graph with an entry `backward` whose factors have their amaxes, and whose kept rows are encoded. After: an entry `weight_grads` after it, with
+    the outputs that a moe.gmm_weight_grad or a moe.column_sum gives, and the nodes that only these need. A dispatch stays in
+    `backward`, so that the new entry needs no other rank; rows of it that only the new entry reads are copied. `backward` saves what the new entry reads of its nodes; inputs
+    that only that one reads are its own. Results keep their bits. Fails: no `backward`; no weight gradient in it; no other node
+    in it; an entry `weight_grads`. Test: tests/compiler/passes/delay_weight_grads.mlir.
+  }];
+}
+
 def EncodeKept : Pass<"encode-kept", "::mlir::ModuleOp"> {
   let summary = "keeps codes of rows that weight gradients round";
   let description = [{

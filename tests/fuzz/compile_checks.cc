@@ -34,6 +34,7 @@ CompileOptions optionsOf(uint64_t bits) {
   if (options.trainable && bits / 2 % 2 == 0) options.keep = "minimal";
   if (options.trainable && bits / 4 % 2 == 0) options.grads = "BF16";
   if (bits / 8 % 4 == 0) options.accumulate = true;
+  if (options.trainable && bits / 512 % 4 == 0) options.delayWeightGrads = true;
   if (bits / 32 % 4 == 0) options.fuse = {"none"};
   if (bits / 128 % 4 == 0) options.tile = 48;
   return options;
