@@ -62,6 +62,10 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
     if (Status ours = area.origin.check("the workspace"); !ours) return ours.error();
     if (&area.transport != &transport) return Error{"the workspace was made for another transport"};
   }
+  const Context* const owner = options.savedOf;
+  if (owner && (&owner->impl_->transport != &transport ||
+                owner->impl_->program.verified().fingerprint() != program.verified().fingerprint()))
+    return Error{"saved sets can only be shared by contexts of one program and transport"};
   // the other ranks cannot continue without this one
   const auto giveUp = [&](const Error& error) {
     transport.abort(fmt::format("rank {}: {}", transport.rank(), error.message));
@@ -86,7 +90,8 @@ Expected<std::unique_ptr<Context>> Context::create(Program program, Transport& t
   auto identities = Identities::create(transport, plan->verified());
   if (!identities) return identities.error();
   if (Status there = area.ensureMeeting(); !there) return identities->explain(there.error());
-  auto rank = RankState::create(plan, transport, *area.device, std::move(*executor), std::move(*identities));
+  auto rank = RankState::create(plan, transport, *area.device, std::move(*executor), std::move(*identities),
+                                owner ? owner->impl_->rank->savedStates() : nullptr);
   if (!rank) return rank.error();
   (*rank)->setWork(options.work);
   area.needs.add((*rank)->regions().needs);
@@ -215,7 +220,7 @@ std::vector<int32_t> Context::expertRows() const {
   return rows;
 }
 
-int64_t Context::savedBytes() const { return impl_->rank->savedBytes(); }
+int64_t Context::savedBytes() const { return impl_->rank->savedStates()->bytes(); }
 
 const RunStats& Context::lastRun() const {
   if (!impl_->origin.isForked()) impl_->settle();

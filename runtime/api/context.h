@@ -30,6 +30,8 @@
 
 namespace sluice {
 
+class Context;
+
 enum class ExecutorKind : uint8_t {
   kParallel,  // `threads` workers; each tries the head of every lane that it serves
   kSerial,    // one thread, all tasks in key order: the oracle
@@ -84,6 +86,11 @@ struct ContextOptions {
   // Shared with other contexts of this rank; replaces `threads`, `pin` and `device`. Null: the context has
   // its own.
   std::shared_ptr<Workspace> workspace;
+
+  // A context of the same program and transport, which must outlive this one: both use its saved sets. With a
+  // workspace of its own, a step of this context can run at the same time as steps of that one on other sets,
+  // such as weight gradients beside a later forward; steps on one set must not. Null: sets of its own.
+  const Context* savedOf = nullptr;
 };
 
 struct RunStats {

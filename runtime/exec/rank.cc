@@ -35,7 +35,8 @@ std::vector<std::vector<RegionId>> listRegions(const TaskProgram& program) {
 
 Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Plan> plan, Transport& transport,
                                                        Device& device, std::unique_ptr<Executor> executor,
-                                                       Identities identities) {
+                                                       Identities identities,
+                                                       std::shared_ptr<SavedStates> saved) {
   std::unique_ptr<RankState> rank(new RankState);
   const TaskProgram& program = plan->program();
   rank->plan_ = plan;
@@ -47,6 +48,7 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
   rank->counts_.resize(program.experts);
   rank->buffers_.resize(program.buffers.size());
   rank->identities_ = std::move(identities);
+  rank->saved_ = saved ? std::move(saved) : std::make_shared<SavedStates>();
   auto exchange = Exchange::create(transport, program);
   if (!exchange) return rank->explain(exchange.error());
   rank->exchange_ = std::move(*exchange);
@@ -60,16 +62,9 @@ Expected<std::unique_ptr<RankState>> RankState::create(std::shared_ptr<const Pla
 }
 
 Expected<SavedState*> RankState::savedState(uint32_t number) {
-  if (const auto found = saved_.find(number); found != saved_.end()) return found->second.get();
-  auto state = SavedState::create(*plan_, *device_, number);
+  auto state = saved_->get(*plan_, *device_, number);
   if (!state) return explain(state.error());
-  return (saved_[number] = std::move(*state)).get();
-}
-
-int64_t RankState::savedBytes() const {
-  int64_t bytes = 0;
-  for (const auto& [number, state] : saved_) bytes += state->bytes.load(std::memory_order_relaxed);
-  return bytes;
+  return *state;
 }
 
 Status RankState::checkBound(const StepRequest& request, Sizes& sizes) const {

@@ -5,7 +5,6 @@
 // finishes steps. In steady state (token counts and routing sizes seen before) a step allocates nothing.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,15 +37,16 @@ class RankState {
  public:
   // Collective: all ranks allocate symmetric memory in the same order. Does not wait if the device's
   // allocate() does not. Errors abort the transport, since the other ranks cannot continue. `identities` must
-  // have been posted. The device must outlive this object.
+  // have been posted. The device must outlive this object. `saved`: the sets of another object for the same
+  // program and transport, to share; null: new ones.
   static Expected<std::unique_ptr<RankState>> create(std::shared_ptr<const Plan> plan, Transport& transport,
                                                      Device& device, std::unique_ptr<Executor> executor,
-                                                     Identities identities);
+                                                     Identities identities,
+                                                     std::shared_ptr<SavedStates> saved = nullptr);
 
   // The set with this number; collective if it does not exist yet. Errors abort the transport.
   Expected<SavedState*> savedState(uint32_t number);
-  // The bytes of all sets that steps have touched.
-  int64_t savedBytes() const;
+  const std::shared_ptr<SavedStates>& savedStates() const { return saved_; }
 
   // Call it if memory could not be allocated: returns the reason and aborts the transport.
   Error explain(const Error& error) const { return identities_.explain(error); }
@@ -103,7 +103,7 @@ class RankState {
   Exchange exchange_;
   RegionSlots regions_;
   std::vector<std::vector<RegionId>> regionsOf_;  // by entry: the regions that its tasks read or write
-  std::map<uint32_t, std::unique_ptr<SavedState>> saved_;
+  std::shared_ptr<SavedStates> saved_;
   std::vector<int32_t> counts_;
   uint64_t idsDigest_ = 0;                       // if the ranks of a group must have the same
   std::vector<std::byte> idsCopy_, placesCopy_;  // of expert ids and places, if the host cannot access them

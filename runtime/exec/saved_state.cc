@@ -61,4 +61,19 @@ void SavedState::forget(const Plan& plan, EntryId entry) {
   }
 }
 
+Expected<SavedState*> SavedStates::get(const Plan& plan, Device& device, uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = states_.find(number); found != states_.end()) return found->second.get();
+  auto state = SavedState::create(plan, device, number);
+  if (!state) return state.error();
+  return (states_[number] = std::move(*state)).get();
+}
+
+int64_t SavedStates::bytes() const {
+  const std::lock_guard lock(mutex_);
+  int64_t bytes = 0;
+  for (const auto& [number, state] : states_) bytes += state->bytes.load(std::memory_order_relaxed);
+  return bytes;
+}
+
 }  // namespace sluice

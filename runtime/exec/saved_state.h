@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "runtime/exec/device.h"
@@ -44,6 +46,19 @@ struct SavedState {
   std::vector<Extents> largest;   // by entry
   std::vector<int64_t> touched;   // by region: the most bytes that a step has used so far
   std::atomic<int64_t> bytes{0};  // sum of `touched`; read by any thread
+};
+
+// The sets of one context, or of several that share them. Any thread.
+class SavedStates {
+ public:
+  // The set with this number; collective if it does not exist yet. Errors: as SavedState::create().
+  Expected<SavedState*> get(const Plan& plan, Device& device, uint32_t number);
+  // The bytes of all sets that steps have touched.
+  int64_t bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint32_t, std::unique_ptr<SavedState>> states_;
 };
 
 }  // namespace sluice

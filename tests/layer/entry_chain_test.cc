@@ -2,6 +2,7 @@
 // In every order a step has the bits of its chain, or is refused with what is missing.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <optional>
 #include <random>
 
 #include "tests/layer/graph_run.h"
@@ -71,11 +72,15 @@ uint64_t hashContent(const LayerData& data, int rank, int step) {
 // Hashes of clean chains: [batch][step]
 using Expected3 = std::vector<std::vector<uint64_t>>;
 
-Status run(Context& context, LayerData& data, int rank, int step, uint32_t set = 0) {
+void fillOutputs(LayerData& data, int rank, int step) {
   for (const std::string& name : outputsOf(step)) {
     tools::Tensor& tensor = data.outputs[rank].at(name);
     std::fill_n(tensor.data(), tensor.bytes(), std::byte{0xa5});
   }
+}
+
+Status run(Context& context, LayerData& data, int rank, int step, uint32_t set = 0) {
+  fillOutputs(data, rank, step);
   if (Status bound = bindAll(data, rank, context); !bound) return bound;
   const char* entry = step == kBackward ? "backward" : step == kWeightGrads ? "weight_grads" : "forward";
   return context.run(entry, {set});
@@ -169,6 +174,59 @@ TEST_CASE("what backward saved in one set is not stale because forward ran on an
   CHECK(run(**context, batches[1], 0, kBackward, 3).ok());
   CHECK(run(**context, batches[1], 0, kWeightGrads, 3).ok());
   CHECK(hashContent(batches[1], 0, kWeightGrads) == expected[1][kWeightGrads]);
+}
+
+TEST_CASE("weight gradients run beside steps on other sets, in a context that shares the saved sets") {
+  const Program program = chain(2);
+  const auto expected = cleanHashes(program);
+  std::vector<LayerData> batches;
+  for (int batch = 0; batch < kBatches; ++batch) batches.push_back(dataOf(program, batch));
+  std::vector<Transport*> transports(2);
+  std::vector<std::string> found(2);
+  const auto body = [&](int rank, Context& context) -> Status {
+    auto beside = Context::create(program, *transports[rank], {.threads = 1, .savedOf = &context});
+    if (!beside) return beside.error();
+    std::optional<PendingStep> pending;
+    for (uint32_t round = 0; round < 100; ++round) {
+      const uint32_t set = round % kBatches;
+      LayerData& data = batches[set];
+      const int forward = set == 0 ? kForward0 : kForward1;
+      for (const int step : {forward, int{kBackward}}) {
+        if (Status ran = run(context, data, rank, step, set); !ran) return ran;
+        if (hashContent(data, rank, step) != expected[rank][set][step]) found[rank] = "other bits beside";
+      }
+      const uint32_t other = 1 - set;
+      if (pending) {
+        if (Status ran = pending->wait(); !ran) return ran;
+        if (hashContent(batches[other], rank, kWeightGrads) != expected[rank][other][kWeightGrads])
+          found[rank] = "other weight gradients";
+      }
+      fillOutputs(data, rank, kWeightGrads);
+      if (Status bound = bindAll(data, rank, **beside); !bound) return bound;
+      auto submitted = (*beside)->submit("weight_grads", {set});
+      if (!submitted) return submitted.error();
+      pending = std::move(*submitted);
+    }
+    return pending->wait();
+  };
+  const auto keepTransport = [&](int rank, Transport& real) -> Transport& {
+    return *(transports[rank] = &real);
+  };
+  for (const Status& result : runRanks(program, {.threads = 1}, body, keepTransport))
+    CHECK(messageOf(result) == "");
+  CHECK(found == std::vector<std::string>(2));
+}
+
+TEST_CASE("contexts of two programs share no saved sets") {
+  LocalRanks ranks(1);
+  const auto context = Context::create(chain(1), ranks.transport(0), {.threads = 1});
+  REQUIRE(context.ok());
+  CompileOptions options;
+  options.sets = {{"max_tokens", 8}};
+  const Program other = compileGraph(std::filesystem::absolute("tests/layer/entry_chain.json"), options);
+  const auto refused = Context::create(other, ranks.transport(0), {.threads = 1, .savedOf = context->get()});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message == "saved sets can only be shared by contexts of one program and transport");
 }
 
 }  // namespace
