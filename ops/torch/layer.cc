@@ -31,7 +31,8 @@ Layer::Layer(c10::intrusive_ptr<Ranks> ranks, const std::string& path,
     signature_ = *std::move(signature);
     return loaded;
   });
-  state_ = makeLayerState(*ranks_, std::move(program), path, arguments);
+  state_ = makeLayerState(*ranks_, program, path, arguments);
+  if (signature_.delaysWeightGrads) beside_ = makeBesideState(*ranks_, state_, std::move(program), path);
 }
 
 uint64_t Layer::contentVersion(size_t w, const at::Tensor& weight) const {

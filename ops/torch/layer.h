@@ -32,7 +32,9 @@ class Layer : public torch::CustomClassHolder {
   int64_t savedSets() const { return state_->savedSets().made(); }
   int64_t savedInUse() const { return state_->savedSets().inUse(); }
   int64_t savedBytes() const { return state_->savedBytes(); }
-  int64_t packedBytes() const { return state_->packedBytes(); }
+  int64_t packedBytes() const {
+    return state_->packedBytes() + (beside_ && beside_ != state_ ? beside_->packedBytes() : 0);
+  }
 
   // Keeps weights without gradient packed for the kernels between steps, until autograd's count of changes
   // shows that they changed. Costs as much memory again as the weights.
@@ -45,13 +47,15 @@ class Layer : public torch::CustomClassHolder {
 
   const LayerSignature& signature() const { return signature_; }
   LayerState& state() const { return *state_; }
+  // For steps of delayed weight gradients.
+  LayerState& besideState() const { return *beside_; }
   BlockPool& grads() const { return ranks_->grads(); }
   const at::Device& device() const { return ranks_->device(); }  // of all tensors of a step
 
  private:
   c10::intrusive_ptr<Ranks> ranks_;  // must outlive the state
   LayerSignature signature_;
-  LayerStatePtr state_;
+  LayerStatePtr state_, beside_;
 
   // A weight of an earlier step. While its object exists, no other tensor has its memory.
   struct SeenWeight {

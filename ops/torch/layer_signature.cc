@@ -20,10 +20,16 @@ std::optional<EntryId> findEntry(const TaskProgram& program, std::string_view na
 // Builds the signature, and finds the tensors that it cannot use.
 class Reader {
  public:
-  Reader(const TaskProgram& program, int rank, EntryId forward, std::optional<EntryId> backward)
+  Reader(const TaskProgram& program, int rank, EntryId forward, std::optional<EntryId> backward,
+         std::optional<EntryId> weightGrads)
       : program_(program), rank_(rank) {
     note(forward, forwardReads_, forwardWrites_);
     if (backward) note(*backward, backwardReads_, backwardWrites_);
+    if (!weightGrads) return;
+    signature_.delaysWeightGrads = true;
+    note(*weightGrads, backwardReads_, backwardWrites_);
+    for (const BufferId id : callersTensors(program, *weightGrads, Role::kInput))
+      signature_.readByWeightGrads.push_back(program.at(id).name);
   }
 
   Expected<LayerSignature> read(const std::vector<std::string>& weights) {
@@ -67,9 +73,11 @@ class Reader {
  private:
   using Tensors = std::vector<BufferId>;
 
+  // Adds the tensors of the entry, each once.
   void note(EntryId entry, Tensors& reads, Tensors& writes) const {
-    reads = callersTensors(program_, entry, Role::kInput);
-    writes = callersTensors(program_, entry, Role::kOutput);
+    for (auto [tensors, role] : {std::pair(&reads, Role::kInput), std::pair(&writes, Role::kOutput)})
+      for (const BufferId id : callersTensors(program_, entry, role))
+        if (std::find(tensors->begin(), tensors->end(), id) == tensors->end()) tensors->push_back(id);
   }
 
   // Null if there is no such tensor.
@@ -175,12 +183,15 @@ Expected<LayerSignature> readSignature(const TaskProgram& program, int rank,
                                        const std::vector<std::string>& weights) {
   const auto forward = findEntry(program, "forward");
   const auto backward = findEntry(program, "backward");
+  const auto weightGrads = backward ? findEntry(program, "weight_grads") : std::nullopt;
   if (!forward) return Error{"the program has no entry 'forward'"};
   for (const Entry& entry : program.entries)
-    if (entry.name != "forward" && entry.name != "backward")
-      return Error{fmt::format("the program has an entry '{}', expected 'forward' and at most 'backward'",
-                               entry.name)};
-  return Reader(program, rank, *forward, backward).read(weights);
+    if (entry.name != "forward" && entry.name != "backward" && !(weightGrads && entry.name == "weight_grads"))
+      return Error{
+          fmt::format("the program has an entry '{}', expected 'forward' and at most 'backward' and then "
+                      "'weight_grads'",
+                      entry.name)};
+  return Reader(program, rank, *forward, backward, weightGrads).read(weights);
 }
 
 }  // namespace sluice

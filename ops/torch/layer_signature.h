@@ -3,7 +3,8 @@
 // A value type without pointers. The program has an entry `forward`, from x, expert_ids, expert_weights, the
 // weights and possibly placement to y. For training it also has an entry `backward`, from dy and the forward
 // tensors that it reads to the gradients dx, d_expert_weights and WEIGHT_grad, as far as the program has
-// them; both entries may take and give amaxes.
+// them; both entries may take and give amaxes. An entry `weight_grads` after `backward` gives the WEIGHT_grad
+// if the program has it; here "backward" then means both.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,8 @@ struct LayerSignature {
   int64_t places = 0;   // of experts, if forward takes a `placement` [places]
   int64_t maxTokens = 0;
   bool hasBackward = false;
+  bool delaysWeightGrads = false;              // by an entry `weight_grads`
+  std::vector<std::string> readByWeightGrads;  // the caller's tensors that that entry reads
   bool readsExpertWeights = false;
   bool backwardReadsX = false;
   bool backwardReadsExpertWeights = false;

@@ -17,8 +17,10 @@ LayerState::LayerState(Program program, int rank, std::unique_ptr<Context> conte
 
 Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transport& transport,
                                                          std::shared_ptr<Workspace> workspace,
-                                                         std::mutex& turn, double timeoutSeconds) {
+                                                         std::mutex& turn, double timeoutSeconds,
+                                                         std::shared_ptr<LayerState> savedOf) {
   ContextOptions options;
+  if (savedOf) options.savedOf = savedOf->context_.get();
   options.workspace = workspace;
   options.timeoutSeconds = timeoutSeconds;
   auto context = Context::create(program, transport, options);
@@ -27,6 +29,8 @@ Expected<std::shared_ptr<LayerState>> LayerState::create(Program program, Transp
     if (Status made = workspace->reserve(); !made) return made.error();
   std::shared_ptr<LayerState> made(new LayerState(std::move(program), transport.rank(), std::move(*context),
                                                   std::move(workspace), turn, timeoutSeconds));
+  if (savedOf) made->sets_ = kMaxSavedSets;  // the other state has made them
+  made->savedOf_ = std::move(savedOf);
   tracedLayers().add(made);
   return made;
 }

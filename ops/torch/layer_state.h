@@ -47,10 +47,12 @@ struct StepExtras {
 class LayerState {
  public:
   // Collective over the ranks of the transport. `workspace` belongs to this transport and `turn` to the
-  // workspace; the transport and `turn` must outlive the state.
+  // workspace; the transport and `turn` must outlive the state. `savedOf`: a state of the same program and
+  // another workspace, whose saved sets this one uses (ContextOptions::savedOf).
   static Expected<std::shared_ptr<LayerState>> create(Program program, Transport& transport,
                                                       std::shared_ptr<Workspace> workspace, std::mutex& turn,
-                                                      double timeoutSeconds);
+                                                      double timeoutSeconds,
+                                                      std::shared_ptr<LayerState> savedOf = nullptr);
   LayerState(const LayerState&) = delete;
   LayerState& operator=(const LayerState&) = delete;
 
@@ -86,6 +88,7 @@ class LayerState {
   Status prepare(std::span<const NamedTensor> tensors, std::span<const NamedRows> rows, uint32_t set);
   void release(std::span<const NamedRows> rows);
 
+  std::shared_ptr<LayerState> savedOf_;  // outlives the context
   Program program_;
   const int rank_;
   const Origin origin_;

@@ -15,6 +15,7 @@
 #include "ops/torch/pending.h"
 #include "ops/torch/prepare_op.h"
 #include "ops/torch/traced_layers.h"
+#include "ops/torch/weight_grads.h"
 #include "runtime/base/encodings.h"
 
 namespace {
@@ -25,6 +26,7 @@ using sluice::Network;
 using sluice::Pending;
 using sluice::Ranks;
 using sluice::TokenExchange;
+using sluice::WeightGradQueue;
 
 sluice::Encodings readEncodings(const std::string& text) {
   sluice::Expected<sluice::Encodings> read = sluice::parseEncodings(text);
@@ -73,6 +75,7 @@ TORCH_LIBRARY(sluice, m) {
       .def("size", &Ranks::size)
       .def("threads", &Ranks::threads)
       .def("refuse", &Ranks::refuse)
+      .def("refuse_beside", &Ranks::refuseBeside)
       .def("largest", &Ranks::largest)
       .def("bytes", &Ranks::bytes)
       .def("grad_bytes", &Ranks::gradBytes)
@@ -96,19 +99,24 @@ TORCH_LIBRARY(sluice, m) {
       .def("wait", &Pending::wait)
       .def("done", &Pending::done)
       .def("cancel", &Pending::cancel);
+  m.class_<WeightGradQueue>("WeightGradQueue")
+      .def(torch::init<>())
+      .def("size", &WeightGradQueue::size)
+      .def("check", &WeightGradQueue::check)
+      .def("compute", &WeightGradQueue::compute);
   const std::string arguments =
       "(__torch__.torch.classes.sluice.Layer layer, Tensor x, Tensor expert_ids, Tensor expert_weights, "
       "Tensor[] weights";
-  const std::string amaxes = ", Tensor[]? amaxes_used=None, Tensor[]? amaxes=None)";
-  const std::string placement = ", Tensor? placement=None" + amaxes;
+  const std::string amaxes = ", Tensor[]? amaxes_used=None, Tensor[]? amaxes=None";
+  const std::string delayed = ", __torch__.torch.classes.sluice.WeightGradQueue? delayed=None)";
+  const std::string placement = ", Tensor? placement=None" + amaxes + delayed;
   m.def(("moe" + arguments + ", Tensor?[] main_grads" + placement + " -> Tensor").c_str(), sluice::moe);
   m.def(("submit_moe" + arguments + ", Tensor?[] main_grads" + placement +
          " -> (Tensor y, __torch__.torch.classes.sluice.Pending step)")
             .c_str(),
         sluice::submitMoe);
   m.def(("submit_training" + arguments + ", Tensor? placement=None)" +
-         " -> (__torch__.torch.classes.sluice.Pending forward, __torch__.torch.classes.sluice.Pending "
-         "backward)")
+         " -> __torch__.torch.classes.sluice.Pending[]")
             .c_str(),
         sluice::submitTraining);
   m.def("trace_start() -> ()", [] { sluice::throwIfFailed(sluice::tracedLayers().start()); });
@@ -136,7 +144,7 @@ TORCH_LIBRARY(sluice, m) {
   const std::string linear =
       "linear(__torch__.torch.classes.sluice.Linear layer, Tensor x, Tensor weight, Tensor? bias, "
       "Tensor? main_grad, int tokens, int width, Tensor? weight_amax=None";
-  m.def((linear + amaxes + " -> Tensor").c_str(), sluice::linear);
+  m.def((linear + amaxes + delayed + " -> Tensor").c_str(), sluice::linear);
   m.class_<TokenExchange>("Exchange")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, int64_t, int64_t, const std::string&>(),
            "",

@@ -3,13 +3,14 @@
 //
 // The program has an entry `forward` (x, weight, optional bias; y) and possibly `backward` (dy, weight, what
 // it reads of x; dx, weight_grad, bias_grad), as graphs/linear has them, and amaxes of factors that it
-// scales. Of x and y one is of tokens and the other of rows; results of rows are written directly into new
-// tensors.
+// scales. An entry `weight_grads` after `backward` gives weight_grad and bias_grad if the program has it. Of
+// x and y one is of tokens and the other of rows; results of rows are written directly into new tensors.
 #pragma once
 
 #include <torch/custom_class.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,7 @@
 #include "ops/torch/layer_state.h"
 #include "ops/torch/ranks.h"
 #include "ops/torch/tensors.h"
+#include "ops/torch/weight_grads.h"
 
 namespace sluice {
 
@@ -32,6 +34,7 @@ class LinearLayer : public torch::CustomClassHolder {
   int64_t savedBytes() const { return state_->savedBytes(); }
 
   LayerState& state() const { return *state_; }
+  LayerState& besideState() const { return *beside_; }  // as Layer::besideState()
   BlockPool& grads() const { return ranks_->grads(); }
 
   // The program's tensor of this name; null if it has none.
@@ -41,6 +44,8 @@ class LinearLayer : public torch::CustomClassHolder {
   int64_t columns(std::string_view name) const { return at(name).shape.back().size; }
   bool backwardReadsX() const { return backwardReadsX_; }
   bool accumulates() const { return accumulates_; }
+  bool delaysWeightGrads() const { return delaysWeightGrads_; }
+  bool isReadByWeightGrads(std::string_view name) const { return readByWeightGrads_.contains(name); }
   const std::vector<AmaxSignature>& amaxes() const { return amaxes_; }
   std::vector<AmaxDescription> describeAmaxes() const { return sluice::describeAmaxes(amaxes_); }
 
@@ -48,21 +53,24 @@ class LinearLayer : public torch::CustomClassHolder {
   Program load(const std::string& path);
 
   c10::intrusive_ptr<Ranks> ranks_;  // must outlive the state
-  LayerStatePtr state_;
+  LayerStatePtr state_, beside_;
   std::map<std::string, BufferId, std::less<>> tensors_;  // inputs and outputs
   std::vector<AmaxSignature> amaxes_;
   bool backwardReadsX_ = false;
   bool accumulates_ = false;
+  bool delaysWeightGrads_ = false;                        // by an entry `weight_grads`
+  std::set<std::string, std::less<>> readByWeightGrads_;  // the caller's tensors that that entry reads
 };
 
 // Returns y [R or T, N] for x [T or R, C], weight [N, C] and a bias [N] if the program has one. `tokens`: T
 // of this rank; `width`: tokens per index of the caller's first dimension, the same at all ranks. Weights may
 // be float32: they are rounded. If main_grad [N, C] is given, the weight's gradient is added to it, and
 // autograd gets none. `weightAmax` [1,1] is the largest magnitude of the weight, if the program reads it;
-// `amaxesUsed` and `amaxes` are as for sluice::moe. ValueError and RuntimeError fail the step at all ranks.
+// `amaxesUsed`, `amaxes` and `delayed` are as for sluice::moe. ValueError and RuntimeError fail the step at
+// all ranks.
 at::Tensor linear(const c10::intrusive_ptr<LinearLayer>& layer, const at::Tensor& x, const at::Tensor& weight,
                   const OptionalTensor& bias, const OptionalTensor& mainGrad, int64_t tokens, int64_t width,
                   const OptionalTensor& weightAmax, const TensorsOrNone& amaxesUsed,
-                  const TensorsOrNone& amaxes);
+                  const TensorsOrNone& amaxes, const OptionalQueue& delayed);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 
 #include "ops/torch/layer.h"
 #include "ops/torch/pending.h"
+#include "ops/torch/weight_grads.h"
 
 namespace sluice {
 
@@ -16,15 +17,18 @@ using MainGrads = c10::List<OptionalTensor>;
 // list is empty or has one entry per weight. `placement` [places] (I32) is the expert at each place, if the
 // program takes one: then `weights` are the weights of the places. `amaxesUsed` and `amaxes` are tensors for
 // Layer::amaxes(), in order, if the program has any: what a step scales by, and where it and its backward
-// write what they find. Collective over the layer's ranks, and so is its backward.
+// write what they find. If the program delays weight gradients, autograd gets none of weights: a backward
+// puts what is left to do into `delayed`. Collective over the layer's ranks, and so is its backward.
 at::Tensor moe(const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& expertIds,
                const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
-               const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes);
+               const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes,
+               const OptionalQueue& delayed);
 
 // The same, but it returns at once: y has its numbers when the step has ended.
 std::tuple<at::Tensor, c10::intrusive_ptr<Pending>> submitMoe(
     const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& expertIds,
     const at::Tensor& expertWeights, at::TensorList weights, const MainGrads& mainGrads,
-    const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes);
+    const OptionalTensor& placement, const TensorsOrNone& amaxesUsed, const TensorsOrNone& amaxes,
+    const OptionalQueue& delayed);
 
 }  // namespace sluice

@@ -7,8 +7,8 @@
 namespace sluice {
 namespace {
 
-// The tensors of a backward step, by name. The names belong to a signature, are literals, or are in
-// `gradNames`.
+// The tensors of a backward step, and of one for delayed weight gradients, by name. The names belong to a
+// signature, are literals, or are in `gradNames`.
 struct BackwardTensors {
   std::vector<std::unique_ptr<std::string>> gradNames;
   std::vector<NamedTensor> named;
@@ -48,9 +48,11 @@ BackwardTensors prepareBackwardTensors(Layer& layer, const ForwardStep& step) {
 
 }  // namespace
 
-std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTraining(
-    const c10::intrusive_ptr<Layer>& layer, const at::Tensor& x, const at::Tensor& ids,
-    const at::Tensor& expertWeights, at::TensorList weights, const OptionalTensor& placement) {
+std::vector<c10::intrusive_ptr<Pending>> submitTraining(const c10::intrusive_ptr<Layer>& layer,
+                                                        const at::Tensor& x, const at::Tensor& ids,
+                                                        const at::Tensor& expertWeights,
+                                                        at::TensorList weights,
+                                                        const OptionalTensor& placement) {
   const at::NoGradGuard isNoStepOfAutograd;
   LayerState& state = layer->state();
   throwIfFailed(state.checkProcess());
@@ -64,16 +66,21 @@ std::tuple<c10::intrusive_ptr<Pending>, c10::intrusive_ptr<Pending>> submitTrain
     return made;
   });
   const StepGuard guard(layer->device());
-  auto first = state.submit("forward", step.named(layer->signature()), held.set);
-  auto second = first ? state.submit("backward", backward.named, held.set) : first.error();
-  // steps run in order: whatever fills the set next does so after this backward
-  state.savedSets().release(held);
   std::vector<at::Tensor> used = {step.y, step.x, step.expertIds, step.placement, step.expertWeights};
   used.insert(used.end(), step.weights.begin(), step.weights.end());
-  backward.tensors.insert(backward.tensors.end(), used.begin(), used.end());
-  auto forward = c10::make_intrusive<Pending>(layer, state, std::move(used), valueOrThrow(std::move(first)));
-  return {std::move(forward), c10::make_intrusive<Pending>(layer, state, std::move(backward.tensors),
-                                                           valueOrThrow(std::move(second)))};
+  used.insert(used.end(), backward.tensors.begin(), backward.tensors.end());
+  std::vector<c10::intrusive_ptr<Pending>> steps;
+  const auto submit = [&](std::string_view entry, const std::vector<NamedTensor>& named) {
+    auto pending = state.submit(entry, named, held.set);
+    if (!pending) state.savedSets().release(held);
+    steps.push_back(c10::make_intrusive<Pending>(layer, state, used, valueOrThrow(std::move(pending))));
+  };
+  submit("forward", step.named(layer->signature()));
+  submit("backward", backward.named);
+  if (layer->signature().delaysWeightGrads) submit("weight_grads", backward.named);
+  // steps run in order: whatever fills the set next does so after these
+  state.savedSets().release(held);
+  return steps;
 }
 
 }  // namespace sluice

@@ -38,15 +38,23 @@ Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeo
 // A device without a number is the first one for Sluice, and the current one for PyTorch.
 Ranks::Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds,
              const std::string& device)
-    : timeoutSeconds_(timeoutSeconds),
+    : threads_(static_cast<int>(threads)),
+      timeoutSeconds_(timeoutSeconds),
       device_(device == "cuda" ? "cuda:0" : device),
       transport_(std::move(transport)) {
+  steps_.workspace = makeWorkspace(device);
+}
+
+std::shared_ptr<Workspace> Ranks::makeWorkspace(const std::string& device) const {
   DeviceMaker maker = valueOrThrow(makeDevice(device, 1));
   const StepGuard guard(device_);
-  workspace_ = valueOrThrow(Workspace::create(*transport_, {.threads = static_cast<int>(threads),
-                                                            .pin = true,
-                                                            .device = std::move(maker),
-                                                            .callers = frameworkThreads()}));
+  return valueOrThrow(Workspace::create(
+      *transport_,
+      {.threads = threads_, .pin = true, .device = std::move(maker), .callers = frameworkThreads()}));
+}
+
+void Ranks::makeBeside() {
+  if (!beside_ && device_.is_cpu()) beside_ = std::make_unique<Lane>(makeWorkspace("cpu"));
 }
 
 void Ranks::checkOnCpu(std::string_view what) const {
@@ -70,12 +78,17 @@ Ranks::~Ranks() {
 }
 
 void Ranks::refuse(const std::string& why) {
-  if (!origin_.isForked()) static_cast<void>(workspace_->refuse(why, timeoutSeconds_));
+  if (!origin_.isForked()) static_cast<void>(steps_.workspace->refuse(why, timeoutSeconds_));
+}
+
+void Ranks::refuseBeside(const std::string& why) {
+  if (!beside_) return refuse(why);
+  if (!origin_.isForked()) static_cast<void>(beside_->workspace->refuse(why, timeoutSeconds_));
 }
 
 int64_t Ranks::largest(const std::string& what, int64_t number) {
   checkProcess();
-  return valueOrThrow(workspace_->largest(what, number, timeoutSeconds_));
+  return valueOrThrow(steps_.workspace->largest(what, number, timeoutSeconds_));
 }
 
 void Ranks::checkProcess() const { throwIfFailed(origin_.check("the group of ranks")); }
@@ -91,11 +104,21 @@ Program loadProgram(const Ranks& ranks, const std::string& path) {
 LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path,
                              const std::string& arguments) {
   // if one rank cannot make the layer, no rank makes it, so that their memory stays the same
-  throwIfFailed(ranks.workspace()->agree(fmt::format("make layer '{}'", program.tables().name),
-                                         program.verified().fingerprint(), ranks.timeoutSeconds(),
-                                         arguments));
-  auto state = LayerState::create(std::move(program), ranks.transport(), ranks.workspace(), ranks.turn(),
-                                  ranks.timeoutSeconds());
+  throwIfFailed(ranks.steps().workspace->agree(fmt::format("make layer '{}'", program.tables().name),
+                                               program.verified().fingerprint(), ranks.timeoutSeconds(),
+                                               arguments));
+  auto state = LayerState::create(std::move(program), ranks.transport(), ranks.steps().workspace,
+                                  ranks.steps().turn, ranks.timeoutSeconds());
+  if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));
+  return *std::move(state);
+}
+
+LayerStatePtr makeBesideState(Ranks& ranks, const LayerStatePtr& layer, Program program,
+                              const std::string& path) {
+  ranks.makeBeside();
+  if (ranks.beside() == nullptr) return layer;
+  auto state = LayerState::create(std::move(program), ranks.transport(), ranks.beside()->workspace,
+                                  ranks.beside()->turn, ranks.timeoutSeconds(), layer);
   if (!state) throwRuntime(fmt::format("{}: {}", path, state.error().message));
   return *std::move(state);
 }

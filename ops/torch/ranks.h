@@ -34,8 +34,8 @@ class Ranks : public torch::CustomClassHolder {
 
   int64_t rank() const { return transport_->rank(); }
   int64_t size() const { return transport_->size(); }
-  int64_t threads() const { return workspace_->threads(); }
-  int64_t bytes() const { return workspace_->bytes(); }
+  int64_t threads() const { return steps_.workspace->threads(); }
+  int64_t bytes() const { return steps_.workspace->bytes() + (beside_ ? beside_->workspace->bytes() : 0); }
   int64_t gradBytes() const { return grads_->bytes(); }
   // Frees the kept memory of gradients that no longer exist.
   void trim() { grads_->trim(); }
@@ -46,8 +46,16 @@ class Ranks : public torch::CustomClassHolder {
   void checkOnCpu(std::string_view what) const;
 
   Transport& transport() { return *transport_; }
-  const std::shared_ptr<Workspace>& workspace() const { return workspace_; }
-  std::mutex& turn() { return turn_; }
+  // Steps of one lane run in turn, beside those of the other.
+  struct Lane {
+    std::shared_ptr<Workspace> workspace;
+    std::mutex turn;  // only its holder may use a context of the workspace
+  };
+  Lane& steps() { return steps_; }
+  // The lane of weight gradients; null before makeBeside(), and on a GPU.
+  Lane* beside() { return beside_.get(); }
+  // Makes it if it does not exist yet. Every rank of the job does.
+  void makeBeside();
   // Gradients of weights have their memory from this pool.
   BlockPool& grads() { return *grads_; }
   double timeoutSeconds() const { return timeoutSeconds_; }
@@ -55,6 +63,8 @@ class Ranks : public torch::CustomClassHolder {
   // Replaces a step of any layer of these ranks: it fails at all of them, at the other ranks with this
   // reason. Waits for them. Reports no further error, because the caller already has one.
   void refuse(const std::string& why);
+  // The same for a step of weight gradients.
+  void refuseBeside(const std::string& why);
 
   // The largest of the numbers that all ranks give for `what`. Collective.
   int64_t largest(const std::string& what, int64_t number);
@@ -65,14 +75,16 @@ class Ranks : public torch::CustomClassHolder {
  private:
   Ranks(std::shared_ptr<Transport> transport, int64_t threads, double timeoutSeconds,
         const std::string& device);
+  std::shared_ptr<Workspace> makeWorkspace(const std::string& device) const;
 
+  const int threads_;
   const double timeoutSeconds_;
   const Origin origin_;
   const at::Device device_;
   std::shared_ptr<Transport> transport_;
-  std::shared_ptr<Workspace> workspace_;
+  Lane steps_;
+  std::unique_ptr<Lane> beside_;
   std::shared_ptr<BlockPool> grads_ = BlockPool::create();
-  std::mutex turn_;  // only its holder may use a context of the workspace
 };
 
 // Throws if the program cannot be read, or was compiled for another number of ranks.
@@ -81,5 +93,9 @@ Program loadProgram(const Ranks& ranks, const std::string& path);
 // Makes a layer of these ranks. Collective; errors name `path`, the file of the program.
 LayerStatePtr makeLayerState(Ranks& ranks, Program program, const std::string& path,
                              const std::string& arguments);
+// A second state of a layer, for steps of its weight gradients, which run beside other steps; on a GPU the
+// same one. Collective.
+LayerStatePtr makeBesideState(Ranks& ranks, const LayerStatePtr& layer, Program program,
+                              const std::string& path);
 
 }  // namespace sluice

@@ -21,6 +21,7 @@ from .base.writes import write
 from .encodings import scaling
 from .encodings.autocast import Chooser, is_in_backward
 from .encodings.encodings import BF16, encodings_of, refuse_unknown
+from .layers.delaying import Delays
 from .layers.linear_graphs import LinearShape, linear_graph
 from .layers.main_grad import AddedToMainGrad, main_grad_of
 from .layers.reporting import Reports
@@ -33,7 +34,7 @@ from .ranks.sharded_tensors import Cut, Part, describe
 _DTYPES = (torch.bfloat16, torch.float32)
 
 
-class _ParallelLinear(Reports, torch.nn.Module):
+class _ParallelLinear(Delays, Reports, torch.nn.Module):
     """What both layers share. `_column` and the dimension of the weight that ranks share are theirs."""
 
     _column = True
@@ -47,6 +48,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             raise ValueError(f"keep is {options['keep']!r}, expected 'all', 'minimal' or 'regather'")
         self.config, self.is_expert, self.skip_bias_add = config, is_expert, skip_bias_add
         self.threads, self.timeout, self.keep = options["threads"], options["timeout"], options["keep"]
+        self.delay_wgrad_compute = bool(getattr(config, "delay_wgrad_compute", False))
         self.sequence_parallel = bool(getattr(config, "sequence_parallel", False)) and not is_expert
         group = tp_group_of(config, is_expert, options["tp_group"], options["pg_collection"])
         # the ranks that divide the weight, and those that compute together: an expert's part is a layer of its own
@@ -133,7 +135,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns (y, bias) for x [s, ..., H]: `bias` with skip_bias_add, else None, because y has it. Collective."""
         recording.refuse(f"sluice_torch.te.{type(self).__name__}", x)
-        shared = ranks.shared_by(self._group, self.threads, self.timeout)
+        shared = self._shared()
         with shared.refusing():
             given = self.weight if weight is None else weight
             weight, main_grad = self._weight(given)
@@ -146,10 +148,13 @@ class _ParallelLinear(Reports, torch.nn.Module):
         step = self._begin(shape, fp8_group, rows)
         layer = step.run_on(lambda each: self._layer(shared, each, rows, weight, bias, main_grad is not None), shape)
         operands = (rows, weight, bias, main_grad, tokens, lead.numel())
-        y = torch.ops.sluice.linear(layer, *operands, amax, step.used, step.found)
+        y = torch.ops.sluice.linear(layer, *operands, amax, step.used, step.found, self._queue())
         step.end(y)
         y = y.view(y.shape[0] // lead.numel(), *lead, y.shape[1]).to(x.dtype)
         return y, self.bias if self.skip_bias_add else None
+
+    def _shared(self) -> ranks.Shared:
+        return ranks.shared_by(self._group, self.threads, self.timeout)
 
     def _weight(self, weight: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The weight of a step, and the tensor that its gradient is added to, if any."""
@@ -189,6 +194,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             shape, *tensors, accumulate = program
             asked = tuple(name for name, each in zip(("x", "weight", "bias"), tensors) if each is not None and each.requires_grad)
             more = {"keep": self.keep, "dtype": tensors[1].dtype, "main_grad": accumulate}
+            more["delay_wgrad_compute"] = self.delay_wgrad_compute
             more["requires_grad"] = asked if torch.is_grad_enabled() else ()
             self._layers[key] = shared.linear(path, described(f"te.{type(self).__name__}", shape, **more))
         return self._layers[key].op
@@ -209,11 +215,16 @@ class _ParallelLinear(Reports, torch.nn.Module):
         if key in self._layers:
             return key, None
         options = {"grads": "BF16" if narrow else "F32", "accumulate": accumulate, "keep": self.keep} if trainable else {}
-        graph = linear_graph(shape)
-        return key, cache.compile_graph(graph, trainable=trainable, options=shape.encodings.options(bool(trainable)), **options)
+        graph, delaying = linear_graph(shape), self._delaying([name != "x" for name in trainable])
+        if delaying and "x" not in trainable:
+            trainable = ("x", *trainable)  # a backward without gradients of parameters would compute nothing else
+        return key, cache.compile_graph(graph, trainable=trainable, options=shape.encodings.options(bool(trainable)) + delaying, **options)
 
     def backward_dw(self):
-        """Has no effect: a backward computes the gradient of the weight, too."""
+        """With `delay_wgrad_compute` of the config as of sluice_torch.MoE, for the gradients of weight and bias. Without it there is no
+        effect: the backward has computed them."""
+        if self.delay_wgrad_compute:
+            super().backward_dw()
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (), metadata: dict | None = None) -> dict:
         """A description of this rank's part of each parameter (sharded_tensors.py). With a stride and Megatron the weight is one
@@ -248,7 +259,7 @@ class _ParallelLinear(Reports, torch.nn.Module):
             warnings.warn(f"{error}: the layer's histories stay as they are", stacklevel=2)
 
     def __getstate__(self):
-        return {**self.__dict__, "_layers": {}}  # the copy makes its own again
+        return {**self.__dict__, "_layers": {}, "_delayed": None}  # the copy makes its own again
 
     def __prepare_scriptable__(self):
         recording.refuse_script(f"sluice_torch.te.{type(self).__name__}")

@@ -3,6 +3,7 @@
     activations    activations in eager PyTorch
     balancing      even rows for ranks, by moves of experts
     builder        a graph in the making
+    delaying       weight gradients after the backward
     linear_graphs  graphs of linear layers
     main_grad      gradients that are added to main_grad
     moe            the layer MoE

@@ -21,6 +21,7 @@ from ..ranks import pairs, ranks, replicas
 from ..ranks.described_calls import described_step
 from ..ranks.parallel import Parallel
 from . import activations, placement, sharding
+from .delaying import Delays
 from .main_grad import AddedToMainGrad, AddToMainGrad, main_grad_of
 from .operands import DTYPES, operands_of
 from .preparing import Preparable
@@ -39,7 +40,7 @@ _MOVED = {
 PLACEMENT = "placement"
 
 
-class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
+class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module):
     """The experts of a layer: y = sum over k of expert_weights[t, k] * expert(expert_ids[t, k])(x[t]).
 
     An expert is down(activation(gate(x)) * up(x)); or down(activation(up(x))) with an activation of activations.UNGATED.
@@ -179,6 +180,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
 
         ValueError: a layer without `spare`; an expert without a place; ranks that differ in what has to move.
         """
+        self._check_settled("place")
         placement.move_experts(self, expert_at, optimizers)
 
     def mover(self) -> placement.Mover:
@@ -248,6 +250,10 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         self._scales.forget()
 
     @property
+    def delay_wgrad_compute(self) -> bool:
+        return self.steps.delay_wgrad_compute
+
+    @property
     def first_expert(self) -> int:
         """The number of this rank's first expert, counted over all ranks; with `spare`, of its first place."""
         return self.shape.places_of(self._group.rank).start
@@ -305,7 +311,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
         grads += [None] * len(amaxes) if grads else []
         run = torch.ops.sluice.submit_moe if submits else torch.ops.sluice.moe
-        made = run(layer, *operands, weights + amaxes, grads, self._placement(), step.used, step.found)
+        made = run(layer, *operands, weights + amaxes, grads, self._placement(), step.used, step.found, self._queue())
         self._count(operands[1])
         return made, step
 
@@ -494,7 +500,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
             accumulate=accumulate,
             keep=self.steps.keep,
             target="cpu" if self.device.type == "cpu" else "h200",
-            options=shape.encodings.options(bool(trainable)),
+            options=shape.encodings.options(bool(trainable)) + self._delaying(needed[2:]),
         )
 
     def __prepare_scriptable__(self):
@@ -555,7 +561,7 @@ class MoE(Preparable, Submits, Reports, sharding.Marked, torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
     def __getstate__(self):
-        state = {**self.__dict__, "_layers": {}}  # the copy makes its own again
+        state = {**self.__dict__, "_layers": {}, "_delayed": None}  # the copy makes its own again
         state.pop("_wrappers", None)  # no wrapper contains the copy
         return state
 

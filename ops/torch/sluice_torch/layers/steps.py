@@ -19,17 +19,20 @@ class Steps:
                  kernels between steps, from the first step or prepare() on. This takes as much memory again as the weights
                  (twice that with AVX2), per set of requested gradients. A change of a weight takes effect if autograd
                  sees it, but not through .data or another array that shares the memory
+    delay_wgrad_compute   True: a backward leaves the gradients of parameters to the layer's backward_dw() (delaying.py)
     """
 
     threads: int = 0
     max_tokens: int = 65536
     keep: str = "all"
     pack_frozen: bool = False
+    delay_wgrad_compute: bool = False
 
     def __post_init__(self):
         whole_number("threads", self.threads, 0, MAX_THREADS)
         whole_number("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         if self.keep not in KEEP:
             raise ValueError(f"keep is {self.keep!r}, expected {' or '.join(map(repr, KEEP))}")
-        if not isinstance(self.pack_frozen, bool):
-            raise ValueError(f"pack_frozen is {self.pack_frozen!r}, expected True or False")
+        for name in ("pack_frozen", "delay_wgrad_compute"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected True or False")

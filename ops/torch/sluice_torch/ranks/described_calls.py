@@ -32,6 +32,7 @@ def described_step(layer, names: list[str], shape, needed: tuple[bool, ...], wei
     """A step of sluice_torch.MoE whose weights have these names; `needed` as in its _needed()."""
     asked = tuple(name for name, each in zip(("x", "expert_weights", *names), needed) if each)
     more = {"keep": layer.steps.keep, "lora": layer.lora, "dtype": weights[0].dtype, "requires_grad": asked, "main_grad": accumulate}
+    more["delay_wgrad_compute"] = layer.delay_wgrad_compute
     return described("MoE", shape, **more)
 
 

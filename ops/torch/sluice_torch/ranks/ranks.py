@@ -241,12 +241,14 @@ class Shared:
         self.ranks.refuse(why)
 
     @contextlib.contextmanager
-    def refusing(self):
-        """For code that prepares a step and does nothing collective: an exception refuses the step."""
+    def refusing(self, beside: bool = False):
+        """For code that prepares a step and does nothing collective: an exception refuses the step. `beside`: a step of delayed
+        weight gradients, which runs beside others."""
         try:
             yield
         except Exception as error:
-            self.refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
+            refuse = self.ranks.refuse_beside if beside else self.ranks.refuse
+            refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
             raise
 
     def layer(self, path: str, weights: list[str], packs_frozen: bool = False, arguments: str = "") -> "Held":
