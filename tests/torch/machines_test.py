@@ -10,6 +10,7 @@ import unittest
 import exchange_options_test as exchange
 import moe_ranks_test as moe
 import placement_test as placement
+import rank_rows_test as rank_rows
 import torch
 import torch.distributed as dist
 
@@ -24,6 +25,12 @@ def dispatched(rank, size):
     """Dispatch and combine with their options, bit by bit."""
     for job in (exchange.maps, exchange.by_rank, exchange.asynchronous, exchange.too_many_rows):
         job(rank, size)
+
+
+def by_rank(rank, size):
+    """Rows per rank, with neighbours that share memory."""
+    for seed in range(3):
+        rank_rows.check(rank_rows.make(8, "auto"), rank, [37, 20, 0, 12][:size], seed)
 
 
 def placed(rank, size):
@@ -110,6 +117,11 @@ class MachinesTest(unittest.TestCase):
         done = self.run_on_two("dispatched", 2)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(done.stdout.count("dispatched ended"), 4, done.stdout)
+
+    def test_rows_per_rank_do_what_one_process_does(self):
+        done = self.run_on_two("by_rank", 2)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("by_rank ended"), 4, done.stdout)
 
     def test_experts_with_copies_give_the_bits_of_one_process(self):
         done = self.run_on_two("placed", 1)

@@ -169,12 +169,12 @@ def check_step(rank, kind, layer, expected):
         assert torch.equal(a, b), (kind, name)
 
 
-def forwards(rank, refusing):
+def forwards(rank, refusing, ways=(Batch.run, Batch.submit)):
     layer = make()
     # the first step of all is refused, too
     check_refused(rank, refusing, "first", lambda: layer(None, None, None), lambda: Batch(rank, 2).run(layer))
     expected = Batch(rank, 1).step(layer)
-    for way in (Batch.run, Batch.submit):
+    for way in ways:
         for kind, spoil in FORWARD.items():
             batch = Batch(rank, 2)
 
@@ -235,7 +235,8 @@ def backwards(rank, refusing):
         layer.refuse("the gradient is not finite")
         raise ValueError("the gradient is not finite")
 
-    for kind in (create_graph, changed_weights, changed_scales, own_reason):
+    kept = () if layer.shape.is_per_rank else (changed_scales,)  # that sends the scales, so nothing refers to the caller's
+    for kind in (create_graph, changed_weights, *kept, own_reason):
         batch = Batch(rank, 2)
         y = batch.run(layer)
         good = lambda: torch.autograd.grad(y, [batch.x], batch.dy)

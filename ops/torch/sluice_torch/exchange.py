@@ -184,7 +184,7 @@ def dispatch(
         owners = ids
         if rows_per == "rank":
             buffers.check_ids(x, ids, weights, num_experts)
-            owners, weights = shape.owners(ids), torch.cat([ids.float(), weights], dim=1)
+            owners, weights = shape.owners(ids), shape.sides(ids, weights)
         payload = x.float() if x.dtype == torch.float16 else x
         operands = [as_stored(tensor) for tensor in (payload, owners, weights)]
         program = shape.compile()

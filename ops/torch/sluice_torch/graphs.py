@@ -23,6 +23,9 @@ BIASES = ("gate_up_bias", "down_bias")
 # The tokens of the ranks that share experts: each rank's own, or the same at all of them.
 TOKENS = ("own", "same")
 
+# How often a token is sent to a rank that has some of its experts: once for each of them, or once; "auto": rank_rows.py chooses.
+ROWS_PER = ("expert", "rank", "auto")
+
 # The largest sizes of a graph.
 _MOST = {
     "hidden": MAX_SIZE,
@@ -49,6 +52,7 @@ class LayerShape:
     limit: float | None = None  # its limit, if it has one
     tp: int = 1  # ranks that share an expert; rank r has shard r % tp of the experts of group r // tp
     tokens: str = "own"
+    rows_per: str = "expert"
     spare: int | None = None  # places for copies of experts; None: expert i is at place i
     encodings: Encodings = BF16
     bias: bool = False  # of both products
@@ -70,6 +74,21 @@ class LayerShape:
         self.encodings.check_sizes(hidden=self.hidden, intermediate_columns_of_a_rank=self.part)
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens is {self.tokens!r}, expected 'own' or 'same'")
+        if self.rows_per not in ROWS_PER:
+            raise ValueError(f"rows_per is {self.rows_per!r}, expected 'expert', 'rank' or 'auto'")
+        if self.rows_per == "rank":
+            self._check_rows_per_rank()
+
+    def _check_rows_per_rank(self):
+        for what, is_there in (
+            (f"tp of {self.tp}: a row would be for several ranks", self.tp > 1),
+            (f"tokens={self.tokens!r}: ranks that have the same tokens send no rows to each other", self.tokens != "own"),
+            (f"spare of {self.spare}: the places of an expert may be at several ranks", self.spare is not None),
+            (f"{self.encodings}: rows are sent as bfloat16", "sent=" in self.encodings.text),
+            (f"{self.experts} experts for {self.ranks} ranks: each needs one", self.experts < self.ranks),
+        ):
+            if is_there:
+                raise ValueError(f"rows_per='rank' does not go together with {what}; expected rows_per='expert'")
 
     def _check_codes(self):
         self.encodings.check_names(WEIGHTS)
@@ -85,6 +104,16 @@ class LayerShape:
     def ep(self) -> int:
         """Groups of tp ranks, over which the experts are dealt."""
         return self.ranks // self.tp
+
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether a step sends a row per token and rank: rank_rows.py."""
+        return self.rows_per == "rank" and self.ranks > 1
+
+    def refuse_per_rank(self, call: str):
+        """RuntimeError: a step has several parts, and `call` is for steps of one."""
+        if self.is_per_rank:
+            raise RuntimeError(f"{call} is not possible with rows_per='rank', whose steps have three parts; expected rows_per='expert'")
 
     @property
     def part(self) -> int:
@@ -119,7 +148,12 @@ class LayerShape:
 
     def of_sorted_rows(self) -> "LayerShape":
         """That of steps whose tokens are rows of one expert each, as many as the pairs of a step of this shape."""
-        return dataclasses.replace(self, top_k=1, max_tokens=min(self.max_tokens * self.top_k, MAX_TOKENS))
+        return dataclasses.replace(self, top_k=1, max_tokens=min(self.max_tokens * self.top_k, MAX_TOKENS), rows_per="expert")
+
+    def of_rows(self, rank: int) -> "LayerShape":
+        """That of the part of a step in which a rank runs its own experts on the rows that it got (rows_per="rank")."""
+        own, most = len(self.places_of(rank)), min(self.max_tokens * self.ranks, MAX_TOKENS)
+        return dataclasses.replace(self, ranks=1, experts=own, top_k=min(self.top_k, own), max_tokens=most, rows_per="expert")
 
     def places_of(self, rank: int) -> range:
         """The places of a rank; without `spare` they are its experts."""

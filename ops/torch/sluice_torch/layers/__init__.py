@@ -10,6 +10,7 @@
     operands       a step's tensors from the caller
     placement      places of experts that can move
     preparing      preparation of steps to come
+    rank_rows      steps with a row per token and rank
     reporting      reports and traces
     sharding       shards of experts
     steps          how steps run

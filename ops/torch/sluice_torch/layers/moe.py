@@ -20,7 +20,7 @@ from ..encodings.encodings import BF16, encodings_of, refuse_unknown
 from ..ranks import pairs, ranks, replicas
 from ..ranks.described_calls import described_step
 from ..ranks.parallel import Parallel
-from . import activations, placement, sharding
+from . import activations, placement, rank_rows, sharding
 from .delaying import Delays
 from .main_grad import AddedToMainGrad, AddToMainGrad, main_grad_of
 from .operands import DTYPES, operands_of
@@ -109,23 +109,23 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
             refuse_unknown("MoE", unknown, [name for name in inspect.signature(MoE).parameters if name != "unknown"], _MOVED)
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype}, expected torch.bfloat16 or torch.float32")
-        parallel = Parallel() if parallel is None else parallel
-        steps = Steps() if steps is None else steps
+        parallel, steps = Parallel() if parallel is None else parallel, Steps() if steps is None else steps
         if not isinstance(steps, Steps):
             raise ValueError(f"steps is of type {type(steps).__name__}, expected sluice_torch.Steps, such as Steps(threads=4)")
         self._group = ranks.Group(parallel)
         sizes = (hidden, intermediate, num_experts, top_k, self._group.size, steps.max_tokens, *activations.parse(activation))
         own = encodings_of(encode)
         self._encodings, self._scales = Chooser(own), scaling.Scales()
-        self.shape = graphs.LayerShape(*sizes, self._group.tp, parallel.tokens, parallel.spare, own or BF16, bias)
+        self.shape = graphs.LayerShape(*sizes, self._group.tp, parallel.tokens, parallel.rows_per, parallel.spare, own or BF16, bias)
+        if steps.delay_wgrad_compute and parallel.rows_per != "expert":
+            raise ValueError(f"rows_per={parallel.rows_per!r} does not go together with delay_wgrad_compute; expected rows_per='expert'")
         self._watch()
         self.places = None  # placement.Places, if experts can move
         if self.shape.spare is not None:
             self.set_places(placement.choose(self.shape, torch.ones(num_experts)))
             self._rows_seen = torch.zeros(num_experts, dtype=torch.int64)
         self.lora, self.steps, self.timeout = lora, steps, parallel.timeout
-        self.lora_dropout = 0.0  # above 0: training is refused
-        self._layers = {}
+        self._layers, self.lora_dropout = {}, 0.0  # above 0: training is refused
         own, part = len(self.shape.places_of(self._group.rank)), self.shape.part
         self._add_weight("gate_up_weight", (own, self.shape.inputs * part, hidden), dtype)
         self._add_weight("down_weight", (own, hidden, part), dtype)
@@ -279,6 +279,9 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
         token. A step that one rank refuses fails at all ranks, and their next steps match again.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
+        self._shared()  # chooses a form if none is yet
+        if self.shape.is_per_rank:
+            return rank_rows.step(self, x, expert_ids, expert_weights)
         return self._step(self.shape, x, expert_ids, expert_weights)
 
     @recording.outside_graphs
@@ -307,6 +310,10 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
             shape, fp8_group, operands, weights, grads, needed, amaxes = self._arguments(shape, x, expert_ids, expert_weights)
             if submits:
                 check_submitted(shape, *operands, *weights)
+        return self._run(shared, shape, fp8_group, operands, weights, grads, needed, amaxes, submits)
+
+    def _run(self, shared, shape, fp8_group, operands, weights, grads, needed, amaxes, submits: bool = False) -> tuple:
+        """_request() with what _arguments() returned."""
         step = self._begin(shape, None if submits else fp8_group, operands, self.training and not submits)
         layer = step.run_on(lambda each: self._layer(shared, each, needed, weights, bool(grads)), shape)
         grads += [None] * len(amaxes) if grads else []
@@ -334,6 +341,8 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
         step. RuntimeError: a layer with `spare`, which orders them by place."""
         if self.places is not None:
             raise RuntimeError("order_pairs orders pairs by expert, but this layer has places (spare)")
+        self._shared()  # chooses a form if none is yet
+        self.shape.refuse_per_rank("order_pairs")
         return pairs.order_pairs(self._group, expert_ids, self.shape.top_k, self.shape.experts)
 
     def refuse(self, why: str):
@@ -365,7 +374,7 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
         if delayed is not None:
             shares = delayed.reduce and shape.ranks > 1 and (shape.tp > 1 or self.places is not None)
             group = self._group if shares else None
-            sharers = scaling.Sharers(group, fp8_group, self._group.timeout, self.local_experts, shape.experts, self.places is not None)
+            sharers = scaling.Sharers(group, fp8_group, self._group.timeout, self.local_experts, self.shape.experts, self.places is not None)
         return self._scales.begin(shape.encodings, sharers, operands[:2], training, is_in_backward)
 
     def _weights(self) -> list[torch.Tensor]:
@@ -460,7 +469,10 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
     def _shared(self) -> ranks.Shared:
         if self.device.type == "meta":
             raise ValueError("the layer's weights are on meta: sluice_torch.load_model() and load_experts() set them")
-        return ranks.shared_by(self._group, self.steps.threads, self.timeout, str(self.device))
+        shared = ranks.shared_by(self._group, self.steps.threads, self.timeout, str(self.device))
+        if self.shape.rows_per == "auto" and self.shape.ranks > 1:
+            self.shape = rank_rows.choose(self.shape, shared.spans_machines)
+        return shared
 
     def _program(self, shape: graphs.LayerShape, needed: tuple[bool, ...], weights: list, accumulate: bool) -> tuple:
         """The program of `shape` for the needed gradients: its key in _layers, and its path if its layer does not exist yet."""
@@ -578,8 +590,9 @@ class MoE(Preparable, Submits, Delays, Reports, sharding.Marked, torch.nn.Module
         text += f", top_k={shape.top_k}, activation={activations.spelled(shape.activation, shape.limit)!r}" + ", bias=True" * shape.bias
         if shape.ranks > 1:
             text += f", rank {self._group.rank} of {shape.ranks}"
-        if shape.spare is not None:
-            text += f", spare={shape.spare}"
+        for name, usual in (("rows_per", "expert"), ("spare", None)):
+            if getattr(shape, name) != usual:
+                text += f", {name}={getattr(shape, name)!r}"
         text += str(self._encodings)
         if shape.tp > 1:
             text += f", tp={shape.tp}, tokens={shape.tokens!r}"

@@ -36,7 +36,8 @@ class Preparable:
         needed = (True, True, *(name not in own or own[name].requires_grad for name in self._weight_names()))
         is_float32 = any(each.dtype == torch.float32 for each in self.parameters(recurse=False) if each.requires_grad)
         precise = is_float32 or self.lora is not None and sharding.sums_adapters(self.shape, self.places)
-        self._compile(self.shape, needed, "F32" if precise else "BF16", False)
+        shape = self.shape.of_rows(self._group.rank) if self.shape.is_per_rank else self.shape
+        self._compile(shape, needed, "F32" if precise else "BF16", False)
 
     def prepare(self, tokens: int = 0):
         """Makes ready what steps under torch.no_grad() need, and waits for it."""
@@ -85,6 +86,7 @@ def _submit(layer, tokens: int, x: bool, expert_weights: bool) -> PendingPrepara
     trains = torch.is_grad_enabled()
     shared, shape = layer._shared(), layer.shape
     with shared.refusing():
+        shape.refuse_per_rank("prepare")
         if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= shape.max_tokens:
             raise ValueError(f"tokens is {tokens!r}, expected a number from 0 to max_tokens, which is {shape.max_tokens}")
     steps = []

@@ -47,6 +47,8 @@ class Submits:
         their own in each step.
         """
         recording.refuse("sluice_torch.MoE", x, expert_ids, expert_weights)
+        with self._shared().refusing():
+            self.shape.refuse_per_rank("submit_forward")
         (y, pending), _ = self._request(self.shape, x, expert_ids, expert_weights, submits=True)
         return PendingForward(y, pending, x.shape, x.dtype)
 

@@ -4,6 +4,7 @@ A Buffer belongs to the ranks of a group. Memory is taken as steps touch it, and
 """
 
 import dataclasses
+import hashlib
 import json
 import re
 
@@ -33,6 +34,7 @@ class ExchangeShape:
     is_float32: bool = False
     send_cores: int | None = None
     return_cores: int | None = None
+    serves: str = ""  # the call that all ranks must have alike, if the program serves no other
 
     def compile(self) -> str:
         """The path of the program: graphs/exchange with these sizes. ValueError: a size that is none; more cores than there
@@ -45,6 +47,8 @@ class ExchangeShape:
         graph = json.loads(cache.find_graph(f"exchange/{'ranks' if by_rank else 'pairs'}.json").read_text())
         if by_rank:  # whose program does not depend on experts, but all ranks must have the same
             graph["name"] += f"_{self.experts}"
+        if self.serves:
+            graph["name"] += "_" + hashlib.sha256(self.serves.encode()).hexdigest()[:16]
         if self.is_float32:
             for tensor in graph["tensors"].values():
                 if tensor["type"] == "BF16":
@@ -90,25 +94,29 @@ class ExchangeShape:
         owners = torch.where(ids < border, torch.div(ids, few + 1, rounding_mode="floor"), of_few)
         owners = torch.where(ids < 0, ids, owners).sort(dim=1, descending=True).values
         owners[:, 1:].masked_fill_(owners[:, 1:] == owners[:, :-1].clone(), -1)
-        return owners.sort(dim=1, descending=True).values[:, : self.max_owners]
+        return owners.sort(dim=1, descending=True).values[:, : self.max_owners].contiguous()
+
+    def sides(self, ids: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
+        """[T, 2 top_k] float32: what goes beside each row if rows are per rank."""
+        return torch.cat([ids.float(), probs], dim=1)
 
 
-def check_ids(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int):
-    """ValueError: ids and probabilities that do not fit; like the op's errors, which sees only the ranks of ids."""
-    for name, tensor in (("x", x), ("token_indices", ids), ("token_probs", probs)):
+def check_ids(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, experts: int, names=("token_indices", "token_probs")):
+    """ValueError: ids and probabilities that do not fit, by these names; like the op's errors, which sees only the ranks of ids."""
+    for name, tensor in zip(("x", *names), (x, ids, probs)):
         if tensor.device.type != "cpu":
             raise ValueError(f"{name} is on device {tensor.device}, expected cpu")
     tokens, top_k = len(x), ids.shape[1]
-    for name, tensor in (("token_indices", ids), ("token_probs", probs)):
+    for name, tensor in zip(names, (ids, probs)):
         if tensor.shape != (tokens, top_k):
             raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [{tokens}, {top_k}]")
     if probs.dtype != torch.float32:
-        raise ValueError(f"token_probs has type {probs.dtype}, expected torch.float32")
+        raise ValueError(f"{names[1]} has type {probs.dtype}, expected torch.float32")
     if ids.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"token_indices has type {ids.dtype}, expected torch.int32 or torch.int64")
+        raise ValueError(f"{names[0]} has type {ids.dtype}, expected torch.int32 or torch.int64")
     for token, place in ((ids < -1) | (ids >= experts)).nonzero()[:1].tolist():
         raise ValueError(
-            f"token_indices[{token}, {place}] is {ids[token, place].item()}, expected 0 to {experts - 1}, or -1 for none"
+            f"{names[0]}[{token}, {place}] is {ids[token, place].item()}, expected 0 to {experts - 1}, or -1 for none"
         )
     ordered = ids.sort(dim=1).values
     for token, place in ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).nonzero()[:1].tolist():

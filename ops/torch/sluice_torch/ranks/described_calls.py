@@ -14,6 +14,7 @@ _NAMES = {
     "send_cores": "num_sms_dispatch_api",
     "return_cores": "num_sms_combine_api",
     "is_float32": "x of float32",
+    "serves": None,
 }
 
 

@@ -251,6 +251,15 @@ class Shared:
             refuse(str(error).removeprefix("sluice: ") or type(error).__name__)
             raise
 
+    def here(self) -> "Shared":
+        """What steps of this rank alone share where they are parts of steps of the group: with as many workers."""
+        key = (self.key[0], (self.key[1], "here"))
+        with _guard:
+            found = _shared.get(key)
+            if found is None:
+                found = _shared[key] = Shared(key, Group(), self.ranks.threads(), self.timeout, "cpu")
+            return found
+
     def layer(self, path: str, weights: list[str], packs_frozen: bool = False, arguments: str = "") -> "Held":
         """The layer of a program; made collectively at first use. A layer that keeps weights packed is not shared.
         `arguments` are the caller's (described_calls), by which ranks that differ are told how."""
@@ -383,10 +392,9 @@ def clear_cache():
     for (process, _), shared in list(_lasting.items()):
         if process == os.getpid():
             shared.forget()
-    with _guard:
-        alone = _shared.get((os.getpid(), None))
-    if alone is not None:
-        alone.ranks.trim()  # the ranks of a GPU keep no gradients
+    for (process, of), shared in list(_shared.items()):
+        if process == os.getpid() and not isinstance(of, str):  # the ranks of a GPU keep no gradients
+            shared.ranks.trim()
 
 
 def _machine() -> str:

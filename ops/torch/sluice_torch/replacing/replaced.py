@@ -39,7 +39,7 @@ def _rows_travel(layer: torch.nn.Module) -> bool:
     """Whether a step of the layer waits for rows of other machines, and can be submitted with gradients."""
     if not isinstance(layer, MoE) or layer.shape.ranks == 1 or not layer.spans_machines:
         return False
-    return not layer.step_encodings.facts.has_scales
+    return not layer.shape.is_per_rank and not layer.step_encodings.facts.has_scales
 
 
 class ReplacedBlock(_Stand):
