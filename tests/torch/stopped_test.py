@@ -147,7 +147,8 @@ def late(rank, size):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         order()
-    said = [str(each.message) for each in told]
+    # On a busy machine rank 1 may also come late to what is before this call.
+    said = [str(each.message) for each in told if "order pairs" in str(each.message)]
     assert len(said) == (rank == 0) and all("order pairs: has waited 1.5 s for rank 1" in each for each in said), said
 
 
