@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -273,8 +274,13 @@ Expected<std::string> readFile(const std::string& path) {
   };
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (!file) return cannot();
-  std::string text(kMaxGraphBytes + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  // Memory for the longest text would take ten times as long as most compilations.
+  std::string text;
+  std::array<char, 1 << 14> part;
+  for (size_t size = part.size(); size == part.size() && text.size() <= kMaxGraphBytes;) {
+    size = std::fread(part.data(), 1, part.size(), file.get());
+    text.append(part.data(), size);
+  }
   if (std::ferror(file.get()) != 0) return cannot();
   if (text.size() <= kMaxGraphBytes) return text;
   return Error{fmt::format("{}: error: longer than {} bytes", path, kMaxGraphBytes)};
