@@ -138,17 +138,20 @@ def gone(rank, size):
     move()
 
 
-def late(rank, size):
-    """A rank that loads or compiles for longer than the limit is waited for, with a warning."""
-    if rank == 1:
-        make()
-        at_call("order pairs", lambda: None)
-        time.sleep(3 * LIMIT)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        order()
-    # On a busy machine rank 1 may also come late to what is before this call.
-    said = [str(each.message) for each in told if "order pairs" in str(each.message)]
+def late(rank, size, told):
+    """A rank that loads or compiles for longer than the limit is waited for, with a warning: rank 1 comes when rank 0 has given it."""
+    order()  # the ranks have met, before which one may come late, too
+    said = []
+
+    def show(message, *details, **named):
+        said.append(str(message))
+        pathlib.Path(told).touch()
+
+    warnings.simplefilter("always")
+    warnings.showwarning = show
+    while rank == 1 and not os.path.exists(told):
+        time.sleep(0.1)
+    order()
     assert len(said) == (rank == 0) and all("order pairs: has waited 1.5 s for rank 1" in each for each in said), said
 
 
@@ -194,7 +197,8 @@ class StoppedTest(unittest.TestCase):
         self.assertIn("move experts: rank 1 did not take part", said)
 
     def test_a_late_rank_is_waited_for(self):
-        core_jobs.run_ranks(self, "late", 2)
+        with tempfile.TemporaryDirectory() as folder:
+            core_jobs.run_ranks(self, "late", 2, arguments=(os.path.join(folder, "told"),))
 
     def test_without_the_store_the_wait_ends_too(self):
         with socket.socket() as free:
