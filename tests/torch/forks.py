@@ -60,32 +60,40 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def start(path, arguments):
+def start(path, arguments, ends_whole=False):
     """A process that runs the file with the arguments; None if the environment is no longer what PyTorch was imported with, or this
-    is not a test that was forked."""
+    is not a test that was forked. It ends by end(), or as a user's process does."""
     if _origin is None or _origin[1] != dict(os.environ):
         return None
     output = tempfile.TemporaryFile("w+", errors="replace")
     status, theirs = os.pipe()
-    request = json.dumps([os.path.abspath(path), *arguments]).encode()
+    request = json.dumps([ends_whole, os.path.abspath(path), *arguments]).encode()
     passed = array.array("i", [output.fileno(), theirs])
     _origin[0].sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
     os.close(theirs)
     return Forked(output, status)
 
 
-def run_file(path, arguments):
-    """Runs the file as Python would have, with the arguments."""
+def run_file(ends_whole, path, *arguments):
+    """Runs the file as Python would have, with the arguments, and ends this process."""
     sys.argv, sys.path[0] = [path, *arguments], os.path.dirname(path)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__file__ = path
     with open(path) as file:
         code = compile(file.read(), path, "exec")
-    exec(code, main.__dict__)
+    status = 0
+    try:
+        exec(code, main.__dict__)
+    except SystemExit as ended:
+        if ends_whole or not isinstance(ended.code, int | None):
+            raise
+        status = ended.code or 0
+    if not ends_whole:
+        end(status)
 
 
 def serve(requests, statuses):
-    """Forks for each request, and returns in the forked process its path and arguments; None when all processes have ended. Of
+    """Forks for each request, and returns it in the forked process; None when all processes have ended. Of
     each it writes who it is and how it ended. `statuses` has the pipes of those that run."""
     ends, wakes = socket.socketpair()  # a byte for each process that has ended, at least one for several
     for each in (ends, wakes):
@@ -136,7 +144,7 @@ def write_ends(statuses):
 
 def end(status=0):
     """Ends this process after all that Python runs at an end, without the destructors of PyTorch: they write to most of the memory
-    that a forked process shares, and take longer than most jobs."""
+    that a forked process shares, and take a second of processor time, ten times as long as all that a rank does before its job."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -158,11 +166,11 @@ def main():
         requests.close()
         _origin = theirs, dict(os.environ)
         sys.modules["forks"] = sys.modules["__main__"]  # else the test would import another one, without _origin
-        return run_file(sys.argv[1], sys.argv[2:])
+        return run_file(False, *sys.argv[1:])
     theirs.close()
     found = serve(requests, {test: status})
     if found:
-        return run_file(found[0], found[1:])
+        return run_file(*found)
     code = os.waitstatus_to_exitcode(read_number(ended))
     return end(code if code >= 0 else 128 - code)
 
