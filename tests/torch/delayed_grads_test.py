@@ -206,6 +206,20 @@ class DelayedTest(unittest.TestCase):
         layer.backward_dw()
         self.assertEqual(sorted(hooked), ["down_weight", "gate_up_weight"])
 
+    def test_gradients_of_the_step_are_those_of_parameters_without_a_copy(self):
+        layer = make(delay_wgrad_compute=True)
+        given = batches()
+        for each in given:
+            each.run(layer).backward(each.dy)
+        computed = layer._compute(False)
+        places = [each.data_ptr() for each in computed[1]]
+        layer._compute = lambda submits: computed
+        layer.backward_dw()
+        self.assertEqual([each.grad.data_ptr() for each in layer.parameters()], places)
+        del layer._compute
+        layer.submit_backward_dw().wait()
+        self.assertEqual([each.grad.data_ptr() for each in layer.parameters()], places)  # the second are added
+
     def test_parameters_may_change_before_backward_dw(self):
         layer, given = make(delay_wgrad_compute=True), batches()[0]
         expected = train(make(), "f0 b0", [batches()[0]])

@@ -15,7 +15,9 @@ def main(arguments: list[str], usage: str) -> int:
     if arguments[:1] in (["-h"], ["--help"]):
         print(usage.strip())
         return 0
-    commands = {"layer": run_layer, "train": run_train, "linear": run_linear, "encodings": run_encodings, "load": run_load}
+    commands = {
+        "layer": run_layer, "train": run_train, "linear": run_linear, "encodings": run_encodings, "load": run_load, "batches": run_batches
+    }  # fmt: skip
     name = arguments[0] if arguments and not arguments[0].startswith("-") else "layer"
     rest = arguments[1:] if arguments and arguments[0] == name else arguments
     if name not in commands:
@@ -135,6 +137,19 @@ def run_linear(arguments: list[str]) -> int:
             raise ValueError(f"--{name} is {getattr(given, name)}, expected a multiple of the {given.ranks} ranks")
     build_needed()
     from bench_torch.linear import run_all
+
+    return run_all(given)
+
+
+def run_batches(arguments: list[str]) -> int:
+    about = "Two micro-batches at two ranks with a slow network between them, with and without delayed weight gradients. Needs root."
+    parser = argparse.ArgumentParser(prog="bench-torch batches", description=about)
+    parser.add_argument("rates", nargs="*", default=["1gbit", "700mbit", "350mbit"], help="of the network, in tc's format")
+    for option, default in (("tokens", 256), ("hidden", 2048), ("intermediate", 768), ("experts", 16), ("top-k", 8), ("repetitions", 9)):
+        parser.add_argument("--" + option, type=_positive, default=default, help=f"(default {default})")
+    given = parser.parse_args(arguments)
+    build_needed()
+    from bench_torch.batches import run_all
 
     return run_all(given)
 

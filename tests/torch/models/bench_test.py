@@ -110,9 +110,20 @@ class BenchTest(unittest.TestCase):
             self.assertNotEqual(status, 0)
             self.assertIn(words, said)
 
+    def test_delayed_gradients_are_compared_over_a_slow_network(self):
+        sizes = [*TINY[:-2], "--repetitions", "1"]
+        done = run("batches", "1gbit", *sizes)
+        if "SKIP" in done.stderr:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\n +1gbit: +[\d.]+ at once, +[\d.]+ delayed, ratio [\d.]+\n$")
+        done = run("batches", "7xbit", *sizes)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('rate 7xbit: tbf: illegal value for "rate"', done.stderr)
+
     def test_wrong_options_are_errors_with_their_values(self):
         for arguments, status, words in (
-            (["nothing"], 2, "found command 'nothing', expected layer, train, linear, encodings, load"),
+            (["nothing"], 2, "found command 'nothing', expected layer, train, linear, encodings, load, batches"),
             (["layer", "--tokens", "0"], 2, "found 0, expected a whole number from 1 on"),
             (["layer", "--tokens", "4", "--experts", "4", "--top-k", "5"], 1, "--top-k is 5"),
             (["train", "--out", "/nowhere/loss.png"], 1, "/nowhere/loss.png"),

@@ -5,6 +5,27 @@ import torch
 from ..base import recording
 
 
+class _Given(torch.autograd.Function):
+    """apply(grads, *weights): a zero whose backward gives each weight its gradient, and empties `grads`. So autograd keeps them as they
+    are; torch.autograd.backward(weights, grads) would copy each, since its caller refers to them."""
+
+    @staticmethod
+    def forward(ctx, grads, *weights):
+        ctx.grads = grads
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx, zero):
+        given = (None, *ctx.grads)
+        ctx.grads.clear()
+        return given
+
+
+@torch.enable_grad()
+def _give(weights: list[torch.Tensor], grads: list[torch.Tensor]):
+    _Given.apply(grads, *weights).backward()
+
+
 class PendingWeightGrads:
     """Submitted weight gradients; destroying it waits for the step, and drops them."""
 
@@ -16,7 +37,7 @@ class PendingWeightGrads:
         if self._step is not None:
             self._step.wait()
             self._step = None  # frees the saved set
-            torch.autograd.backward(self._weights, self._grads)
+            _give(self._weights, self._grads)
 
     def done(self) -> bool:
         return self._step is None or self._step.done()
@@ -42,7 +63,7 @@ class Delays:
         backward waits; a tensor that it needs was changed in place since.
         """
         weights, grads, _ = self._compute(False)
-        torch.autograd.backward(weights, grads)
+        _give(weights, grads)
 
     @recording.outside_graphs
     def submit_backward_dw(self) -> "PendingWeightGrads":
