@@ -1,5 +1,6 @@
 """hyper_parallel's calling code, as its callers write it: styles against the whole module, and graphs by the totals that are known."""
 
+import copy
 import inspect
 import os
 import pathlib
@@ -330,6 +331,9 @@ def check_shards(rank, size):
     found, expected = step(module, *given), step(whole, *given)
     check(found[:3], expected[:3])
     check(found[3:], [expected[3][:, part], expected[4][:, :, part], expected[5][:, part]])
+    copied = copy.deepcopy(module)
+    module.w2.data.zero_()
+    check(step(copied, *given), found)  # a copy has weights of its own
 
 
 def check_both(rank):

@@ -5,17 +5,18 @@
     ExpertTensorParallel    deals experts over groups of ranks, and shards over the ranks of a group
 
 A style divides the layers of sluice_torch in a module, or else a module whose parameters are stacks of matrices, one for each expert,
-and which is called with rows sorted by expert and their counts. That module's own forward computes its part. The classes are styles of
-torch.distributed.tensor.parallel where PyTorch has it.
+and which is called with rows sorted by expert and their counts. That module's own forward computes its part, or Sluice's program where
+both are proven to be the same function. The classes are styles of torch.distributed.tensor.parallel where PyTorch has it.
 """
 
 import abc
 import inspect
+import types
 
 import torch
 
 from . import exchange
-from .callers import styles
+from .callers import grouped_experts, styles
 from .callers.hyper_graph import (  # noqa: F401: part of this module
     AllToAllFillConfig,
     AllToAllType,
@@ -40,6 +41,8 @@ except ImportError:  # older than 2.0, or without torch.distributed
 
 # The dimension of intermediate columns of the weights w1, w3 [E, I, H] and w2 [E, H, I].
 _SHARDED = {"w1": 1, "w3": 1, "w2": 2}
+# The methods of a style that a program takes the place of.
+_STEPS = ("_parts", "_partition_fn", "_token_dispatch", "_token_combine")
 
 
 class BaseExpertParallel(ParallelStyle):
@@ -52,19 +55,21 @@ class BaseExpertParallel(ParallelStyle):
             raise ValueError(f"{type(module).__name__} has the part of a rank already, expected it whole")
         for name, each in list(module.named_modules()):
             self._partition_fn(name, each, device_mesh)
-        compute = module.forward
-        signature = inspect.signature(compute)
+        signature = inspect.signature(module.forward)
 
-        def forward(*inputs, **named):
+        def forward(module, *inputs, **named):
+            if module._parallel_program is not None and module._parallel_program.fits(module, inputs, named):
+                return module._parallel_program.run(module, *inputs[:2])
             given, open_before = signature.bind(*inputs, **named), len(module._parallel_handles)
             try:
-                routed = compute(*self._token_dispatch(module, given.args, device_mesh), **given.kwargs)
+                routed = module._parallel_forward(*self._token_dispatch(module, given.args, device_mesh), **given.kwargs)
                 return self._token_combine(module, routed, device_mesh)
             finally:
                 del module._parallel_handles[open_before:]
 
-        module._parallel_handles = []  # of dispatches whose combine has not come
-        module.forward = forward
+        module._parallel_handles, module._parallel_program = [], None  # handles: dispatches whose combine has not come
+        module.own_forward_reason = f"{type(self).__name__} has its own _token_dispatch"
+        module._parallel_forward, module.forward = module.forward, types.MethodType(forward, module)  # methods: a copy gets its own
         return module
 
     def _apply(self, module: torch.nn.Module, device_mesh) -> torch.nn.Module:
@@ -111,9 +116,19 @@ class _Style(BaseExpertParallel):
             raise ValueError(f"the parameters of {type(module).__name__} are no stacks of one part for each of the same experts: {shapes}")
         for name, each in module.named_modules():
             self._parts(name, each, device_mesh)  # raises before anything is changed
+        reason = self._own_forward_reason(module, device_mesh)
+        program = None if reason else grouped_experts.Program(module, *self._groups(device_mesh))
         super().apply(module, device_mesh)
+        module.own_forward_reason, module._parallel_program = reason, program
         (module._parallel_experts,) = set(experts.values())
         return module
+
+    def _own_forward_reason(self, module: torch.nn.Module, device_mesh) -> str | None:
+        """Why the module's forward computes its steps; None: Sluice's program does. The same at all ranks. Collective."""
+        own = [name for name in _STEPS if getattr(type(self), name) is not getattr(_Style, name)]
+        reason = f"{type(self).__name__} has its own {own[0]}" if own else grouped_experts.find_difference(module)
+        said = ranks.Group(Parallel(*self._groups(device_mesh))).gather_objects(reason, "agree on a program")
+        return reason or next((f"rank {rank}: {each}" for rank, each in enumerate(said) if each), None)
 
     def _parts(self, name: str, module: torch.nn.Module, device_mesh) -> dict[str, torch.Tensor]:
         """What this rank has of the parameters of a submodule, as views of them."""

@@ -30,7 +30,7 @@ def recognise_list(members: torch.nn.ModuleList, hidden: int, limit: float | Non
     if len(shapes) not in (2, 3):
         names = ", ".join(shapes)
         raise Unsupported(f"experts have {len(shapes)} matrices ({names}), expected up and down, or gate, up and down")
-    _check_tensors(members)
+    check_tensors(members)
     others = [size for shape in shapes.values() for size in shape if size != hidden]
     intermediate = others[0] if others else hidden
     with random_state(7), torch.no_grad():
@@ -64,7 +64,7 @@ def recognise_stack(module: torch.nn.Module, hidden: int, limit: float | None, f
             raise Unsupported(f"experts have {name} of shape {list(shape)}, expected nothing but two stacked tensors, and two biases or none")
     if len(stacks) != 2:
         raise Unsupported(f"experts have {len(stacks)} stacked tensors ({', '.join(stacks)}), expected gate_up and down")
-    _check_tensors(module)
+    check_tensors(module)
     if family:
         names, forms = [(family.parts, family.biases)], [(family.form == "transposed", family.in_turn)]
     else:
@@ -144,7 +144,7 @@ def _random(shape: tuple, hidden: int, intermediate: int) -> torch.Tensor:
     return weight
 
 
-def _check_tensors(module: torch.nn.Module):
+def check_tensors(module: torch.nn.Module):
     """Unsupported: state besides parameters, or parameters that a layer cannot have."""
     parameters = dict(module.named_parameters())
     for name, tensor in tensors_of(module).items():

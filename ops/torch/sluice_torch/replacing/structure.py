@@ -1,7 +1,7 @@
 """The parts of a MoE block of a model, recognised by shapes of parameters, not by names of classes.
 
 Experts are either a list of modules of three matrices, or two without a gate, or one module of two stacked tensors, which may
-have biases.
+have biases, or of three.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class Experts:
     activation: str
     limit: float | None
     gate: str  # parameters of one expert of a list, or of the module; as in Layout
-    up: str
+    up: str  # a stack of its own if there are three
     down: str
     transposed: bool = False  # stacked as [E, in, out]
     biases: tuple[str, ...] = ()  # as in Layout
@@ -86,6 +86,8 @@ class Experts:
             own = dict(self.module[expert].named_parameters())
             return [own[name] for name in (self.gate, self.up, self.down) if name]
         own = dict(self.module.named_parameters())
+        if self.up:
+            return [own[name][expert] for name in (self.gate, self.up, self.down)]
         gate_up, down = own[self.gate][expert], own[self.down][expert]
         if self.transposed:
             gate_up, down = gate_up.t(), down.t()

@@ -96,6 +96,18 @@ def structure_of(module: torch.nn.Module) -> tuple:
     return kinds, tuple((path, _kind(value)) for path, value in held(module))
 
 
+def settings_of(module: torch.nn.Module, skip: tuple = ()) -> list:
+    """What a trial of a module depends on besides its own parameters and hooks, except the attributes `skip` of the module: changes of it
+    after the trial. Lists of settings can be compared."""
+    found, seen = [], set()
+    for path, part in module.named_modules():
+        found.append((path, type(part), tuple(part._buffers), part is not module and (tuple(part._parameters), has_hooks(part))))
+        for name, value in attributes(part).items():
+            if part is not module or name not in skip:
+                found += [(where, _kind(each)) for where, each in inside(value, f"{path}.{name}", seen)]
+    return found
+
+
 def _kind(value):
     if isinstance(value, torch.Tensor):
         said = (tuple(value.shape), value.dtype, value.device, type(value), value.requires_grad, tuple(vars(value)))
@@ -191,7 +203,8 @@ def _draw(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> torch
 def _draw_experts(experts: Experts, generator: torch.Generator, small: bool, own_dtype: bool):
     """Replacements of their parameters by id, the buffers of which these are views, and the intermediate size."""
     size = min(_SMALL, experts.intermediate) if small else experts.intermediate
-    up, down = (experts.inputs * size if experts.stacked else size, experts.hidden), (experts.hidden, size)
+    both = experts.inputs if experts.stacked and not experts.up else 1
+    up, down = (both * size, experts.hidden), (experts.hidden, size)
     scales = {name: (up, scale / experts.hidden**0.5) for name, scale in zip(filter(None, (experts.gate, experts.up)), (2, 1))}
     scales[experts.down] = (down, size**-0.5)
     if experts.transposed:
