@@ -271,6 +271,7 @@ class RanksTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             names = ",".join(part.__name__ for part in parts)
             command = [names, str(size), str(pathlib.Path(folder) / "meeting")]
+            # pairs end as users' processes do, which takes a second
             started = [forks.start(__file__, [*command, str(rank)], ends_whole=size == 2) for rank in range(size)]
             try:
                 said = [process.communicate(timeout=LIMIT)[0] for process in started]

@@ -42,6 +42,12 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _shape_of(given) -> Shape:
+    if given.top_k > given.experts:
+        raise ValueError(f"--top-k is {given.top_k}, expected at most the {given.experts} experts")
+    return Shape(given.tokens, given.hidden, given.intermediate, given.experts, given.top_k)
+
+
 def run_layer(arguments: list[str]) -> int:
     parser = _parser("layer", "Times and peak memory of one layer, against the same layer in eager PyTorch.")
     parser.add_argument("--tokens", type=_positive, help="measure one layer with this number of tokens")
@@ -58,9 +64,7 @@ def run_layer(arguments: list[str]) -> int:
     parser.add_argument("--skip", action="append", default=[], choices=("memory", "overhead", "eager fp32"))
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     given = parser.parse_args(arguments)
-    if given.top_k > given.experts:
-        raise ValueError(f"--top-k is {given.top_k}, expected at most the {given.experts} experts")
-    one = Shape(given.tokens, given.hidden, given.intermediate, given.experts, given.top_k)
+    one = _shape_of(given)
     shapes = [one] if given.tokens else SHAPES
     variants = [variant for variant in VARIANTS if variant not in given.skip]
     build_needed()
@@ -148,10 +152,11 @@ def run_batches(arguments: list[str]) -> int:
     for option, default in (("tokens", 256), ("hidden", 2048), ("intermediate", 768), ("experts", 16), ("top-k", 8), ("repetitions", 9)):
         parser.add_argument("--" + option, type=_positive, default=default, help=f"(default {default})")
     given = parser.parse_args(arguments)
+    shape = _shape_of(given)
     build_needed()
     from bench_torch.batches import run_all
 
-    return run_all(given)
+    return run_all(shape, given.repetitions, given.rates)
 
 
 def run_train(arguments: list[str]) -> int:

@@ -126,6 +126,7 @@ class BenchTest(unittest.TestCase):
             (["nothing"], 2, "found command 'nothing', expected layer, train, linear, encodings, load, batches"),
             (["layer", "--tokens", "0"], 2, "found 0, expected a whole number from 1 on"),
             (["layer", "--tokens", "4", "--experts", "4", "--top-k", "5"], 1, "--top-k is 5"),
+            (["batches", "--experts", "4", "--top-k", "5"], 1, "--top-k is 5"),
             (["train", "--out", "/nowhere/loss.png"], 1, "/nowhere/loss.png"),
         ):
             ended, said = refused(*arguments)
