@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "ops/cpu/ahead.h"
+#include "ops/cpu/unit.h"
 #include "ops/cpu/unroll.h"
 #include "runtime/base/dtype.h"
 
@@ -36,16 +37,6 @@ constexpr int32_t smaller(int32_t x, int32_t y) { return x < y ? x : y; }
 
 constexpr int64_t roundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// A tile of kMr x kNr elements of a result in memory, to which a sum goes times alpha: added to what is
-// there, if `adds`, else written, past the caches (stream.h) if kStreams.
-template <class T, bool kStreams>
-struct ResultTile {
-  T* data;
-  int64_t ld;  // of rows, in elements
-  float alpha;
-  bool adds;
-};
-
 // Rows [row, row + rows) of m against all n columns, for the elements [k0, k0 + k) of the sum, which may be
 // the last ones.
 struct Block {
@@ -56,7 +47,7 @@ struct Block {
 // Returns the number of columns of the panel that begins at column `col`, of n in all.
 template <class Unit, class Source>
 int32_t columnsFrom(const Source& source, int32_t col, int32_t n) {
-  if constexpr (requires { source.columnsFrom(col); })
+  if constexpr (CountsColumns<Source>)
     return source.columnsFrom(col);
   else
     return smaller(Unit::kNr, n - col);
@@ -90,84 +81,20 @@ Lines nextOfA(const Source& source, const Block& block, int32_t from, int32_t co
   return block.last ? lines(end, block.m, 0) : lines(block.row, end, block.k0 + block.k);
 }
 
-// The members of a Unit, which is constructed once per product: kMr, kNr (a tile), kMc, kKc and kKPart
-// (blocks of the rows and of the sum, and parts of the latter), kAStride (elements between two rows of a part
-// of the packed a), kKUnit (both panels are padded with zeros to a multiple of it), Element (of the panels),
-// Sum (4 bytes), kFetchEvery (see multiply); optionally kInterleavesA (see offsetInA), PanelElement (of
-// panels of b, if that is another type) and kPanelBytes (of a part of a panel of b, if it has more than its
-// elements); optionally kGroupsToWiden and widen(panel, k, to): if at least so many groups of rows use a part
-// of a panel, it is widened to Elements before, by which multiply() then multiplies; for few_rows.h kFewKc,
-// either kRowsKc (if only packed panels are read) or rowsOfBInPlace(m, ldb) (how many rows of b [k, n] in
-// place are used before the next ones with m rows of a; 0: packing is faster), and optionally Strips; for
-// columns.h optionally Square; optionally
-//   NextPanel(from, ld, k, liesTransposed, panel, calls): packs what lies at `from` as packB() would, in so
-//   many calls of step(), if canPack(cols, k, liesTransposed); multiply() and multiplyToResult() then accept
-//   an AheadPacking, too
-// optionally
-//   streams(groups): whether panels that were packed before are not prefetched if so few groups of rows use
-//   them, because the processor does that best by itself
-//   fetchesPanel(rows): whether multiply() of so many rows prefetches these panels as it reads them; it then
-//   accepts an AheadInPanel, too
-// optionally
-//   multiplyToResult(a, b, k, first, tile, result, ahead): multiply() of a whole tile for the last part of
-//   its sum, to a ResultTile
-// and
-//   multiply(a, b, k, rows, cols, first, tile, ahead): the first rows x cols elements of tile[kMr, kNr] +=
-//   a * b over the k padded elements; if `first`, the tile has no content yet. It calls ahead.fetch() at
-//   least once for every kFetchEvery elements of the sum.
-// The members of a Source:
-//   packA(row, rows, k0, k, dst): rows of a, whose elements k0 to k0 + k go where offsetInA says, padded with
-//   zeros
-//   kRowsAtOnce: for how many rows packA is called, a multiple of kMr: few, so that the rows before hide the
-//   reading of the next ones, but two groups take fewer instructions than one
-//   linesA(row, rows, k0): the memory that packA will read of these rows for the part from k0 on
-//   readyB(col, k0): that panel of b if it was packed before; otherwise null
-//   linesB(col, k0): the memory that is read for the part of that panel of b
-//   linesC(row, rows, col, cols): the memory of the result that store() will read or write, if fetchesC()
-//   packB(col, cols, k0, k, dst, ahead): a panel of b as Unit::multiply reads it, padded with zeros;
-//   meanwhile prefetches the panel that begins at `ahead`, unless null
-//   store(row, rows, col, cols, tile): the finished tile, [kMr][kNr] sums
-//   unit(): the Unit, if that is not constructed without arguments
-//   optionally columnsFrom(col): the columns of the panel that begins there, if others than the last one may
-//   have less than kNr
-//   optionally hasResultTiles() and withResultTile(row, col, multiply), which calls multiply(tile) with the
-//   ResultTile of a whole tile
-//   optionally kRearrangesOnly: packB() only rearranges bf16 that sourceB(col, k0) points to, with rows
-//   strideB() apart (columns if it liesTransposed()), of `length()` elements of the sum in all
-//   optionally packWide(col, cols, k0, k, dst), instead of packB(): a panel that is wide already
-// and for few_rows.h sourceB(col, k0): where that panel of b begins in memory.
-
-template <class Unit>
-struct PanelElementOf {
-  using Type = typename Unit::Element;
-};
-template <class Unit>
-  requires requires { typename Unit::PanelElement; }
-struct PanelElementOf<Unit> {
-  using Type = typename Unit::PanelElement;
-};
-template <class Unit>
-using PanelElement = typename PanelElementOf<Unit>::Type;
-
 // Returns the bytes of a packed part of a panel of b.
 template <class Unit>
 constexpr int64_t panelBytes() {
-  if constexpr (requires { Unit::kPanelBytes; })
+  if constexpr (HasPanelBytes<Unit>)
     return Unit::kPanelBytes;
   else
     return int64_t{Unit::kNr} * Unit::kKPart * sizeof(PanelElement<Unit>);
 }
 
-// Whether the packed a has the kMr rows of a group side by side: the group is [kAStride][kMr] then, which is
-// read as one stream. Otherwise the packed a is [rows][kAStride].
-template <class Unit>
-constexpr bool kInterleavesA = requires { Unit::kInterleavesA; };
-
 // The place of an element of the packed a. The next elements of its row follow; where groups are interleaved,
 // each follows kMr elements later.
 template <class Unit>
 constexpr int64_t offsetInA(int32_t row, int32_t element) {
-  if constexpr (kInterleavesA<Unit>)
+  if constexpr (InterleavesRows<Unit>)
     return int64_t{row - row % Unit::kMr} * Unit::kAStride + element * Unit::kMr + row % Unit::kMr;
   else
     return int64_t{row} * Unit::kAStride + element;
@@ -176,15 +103,12 @@ constexpr int64_t offsetInA(int32_t row, int32_t element) {
 // The elements of so many packed rows, in whole groups if these are interleaved.
 template <class Unit>
 constexpr int64_t elementsOfA(int32_t rows) {
-  return (kInterleavesA<Unit> ? roundUp(rows, Unit::kMr) : rows) * Unit::kAStride;
+  return (InterleavesRows<Unit> ? roundUp(rows, Unit::kMr) : rows) * Unit::kAStride;
 }
 
 template <class Unit>
-constexpr bool kWidens = requires { Unit::kGroupsToWiden; };
-
-template <class Unit>
 constexpr int64_t wideBytes() {
-  if constexpr (kWidens<Unit>)
+  if constexpr (WidensPanels<Unit>)
     return int64_t{Unit::kNr} * Unit::kKPart * sizeof(typename Unit::Element);
   else
     return 0;
@@ -196,7 +120,7 @@ struct ScratchLayout {
   static constexpr int64_t kABytes =
       int64_t{Unit::kMc} * kParts * Unit::kAStride * sizeof(typename Unit::Element);
   static constexpr int64_t kPanelBytes = panelBytes<Unit>();
-  static constexpr int64_t kBBytes = (requires { typename Unit::NextPanel; } ? 2 : 1) * kPanelBytes;
+  static constexpr int64_t kBBytes = (PacksNextPanel<Unit> ? 2 : 1) * kPanelBytes;
   static constexpr int64_t kWideBytes = wideBytes<Unit>();
   static constexpr int64_t kTileSums = int64_t{Unit::kMr} * Unit::kNr;
   static constexpr int64_t kWideAt = kABytes + kBBytes, kTilesAt = kWideAt + kWideBytes;
@@ -258,20 +182,10 @@ struct PanelRoom {
   }
 };
 
-template <class Unit, class Source>
-constexpr bool kPacksAhead = requires {
-  typename Unit::NextPanel;
-  Source::kRearrangesOnly;
-};
-
-template <class Unit, class Source>
-constexpr bool kPacksWide =
-    requires(const Source& source, typename Unit::Element* wide) { source.packWide(0, 0, 0, 0, wide); };
-
 // Whether so few groups of rows use a panel that was packed before that the hardware prefetches it best.
 template <class Unit>
 bool streams(const Unit& unit, int32_t groups) {
-  if constexpr (requires { unit.streams(groups); })
+  if constexpr (LetsPanelsStream<Unit>)
     return unit.streams(groups);
   else
     return false;
@@ -279,14 +193,8 @@ bool streams(const Unit& unit, int32_t groups) {
 
 // Whether sums may leave a Unit's registers for the result, without a tile in between.
 template <class Unit, class Source>
-constexpr bool kHasResultTiles =
-    requires(Unit& unit, const Source& source, const PanelElement<Unit>* b, Ahead& ahead) {
-      unit.multiplyToResult(nullptr, b, 0, true, nullptr, ResultTile<float, true>{}, ahead);
-      source.hasResultTiles();
-    };
-template <class Unit, class Source>
 bool hasResultTiles(const Source& source) {
-  if constexpr (kHasResultTiles<Unit, Source>)
+  if constexpr (MakesResults<Unit> && HasResultTiles<Source>)
     return source.hasResultTiles();
   else
     return false;
@@ -296,7 +204,7 @@ template <class Unit, class Source, class B, class AnyAhead>
 void multiplyToResult(Unit& unit, const Source& source, const typename Unit::Element* a, const B* b,
                       int32_t k, bool first, const typename Unit::Sum* before, int32_t row, int32_t col,
                       AnyAhead& ahead) {
-  if constexpr (kHasResultTiles<Unit, Source>)
+  if constexpr (MakesResults<Unit> && HasResultTiles<Source>)
     source.withResultTile(
         row, col, [&](const auto& tile) { unit.multiplyToResult(a, b, k, first, before, tile, ahead); });
 }
@@ -385,7 +293,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         ahead.b.spreadOver(calls);
         if (groups == 1) ahead.b.areUsedOnce();
       };
-      if constexpr (kPacksWide<Unit, Source>) {
+      if constexpr (PacksWidePanels<Source, Unit>) {
         Ahead ahead;
         if (after != PanelPart()) fetchB(ahead);
         if (length > 0) source.packWide(col, cols, here.k0, length, wide);
@@ -395,7 +303,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
         source.packB(col, cols, here.k0, length, room.now, nullptr);
       }
       const auto part = partWith(ready == nullptr ? room.now : ready);
-      if constexpr (kPacksAhead<Unit, Source>) {
+      if constexpr (PacksNextPanel<Unit> && RearrangesOnly<Source>) {
         const int32_t next = smaller(Unit::kKPart, source.length() - after.k0);
         const bool transposed = source.liesTransposed();
         if (ready == nullptr && after != PanelPart() && cols == Unit::kNr && calls > 0 &&
@@ -408,7 +316,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
           continue;
         }
       }
-      if constexpr (requires { Unit::fetchesPanel(block.rows); })
+      if constexpr (FetchesPanels<Unit>)
         if (ready != nullptr && Unit::fetchesPanel(block.rows)) {
           AheadInPanel ahead;
           multiplyPart(unit, source, block, part, ahead);
@@ -417,7 +325,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
       Ahead ahead;
       if (after != PanelPart() && (ready == nullptr || !streams(unit, groups))) fetchB(ahead);
       room.packed = {};
-      if constexpr (kWidens<Unit>)
+      if constexpr (WidensPanels<Unit>)
         if (groups >= Unit::kGroupsToWiden) {
           Unit::widen(part.b, length, wide);
           multiplyPart(unit, source, block, partWith(static_cast<const Element*>(wide)), ahead);
@@ -430,7 +338,7 @@ void multiplyBlock(Unit& unit, const Source& source, const Block& block, std::by
 
 template <class Unit, class Source>
 Unit unitFor(const Source& source) {
-  if constexpr (requires { source.unit(); })
+  if constexpr (MakesUnit<Source>)
     return source.unit();
   else
     return Unit();
@@ -492,10 +400,10 @@ void shortSumProduct(const Source& source, int32_t m, int32_t n, int32_t k, void
 }
 
 // c[m, n] = a[m, k] * b[k, n]; with k == 0 it stores zeros.
-template <class Unit, class Source>
+template <MultipliesPanels Unit, HasFactors<Unit> Source>
 void blockedProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
   if (m <= 0 || n <= 0) return;
-  if constexpr (kWidens<Unit> && kHasResultTiles<Unit, Source>)
+  if constexpr (WidensPanels<Unit> && MakesResults<Unit> && HasResultTiles<Source>)
     if (k > 0 && k <= kMaxShortSum<Unit> && source.hasResultTiles())
       return shortSumProduct<Unit>(source, m, n, k, scratch);
   Unit unit = unitFor<Unit>(source);

@@ -5,8 +5,7 @@
 //     for kLength elements of the sum: transpose the square; sums += rows of a * square
 //
 // The sum of an element runs in the order of the Unit, so that the bits are the same. The members of a Square
-// are kColumns and kLength, kAhead (elements of the sum by which b is prefetched ahead of its use), kMaxRows
-// (rows of a up to which this is faster than other ways) and
+// are kColumns and kLength, kAhead (elements of the sum by which b is prefetched ahead of its use) and
 //   load(b, ldb): kLength elements of kColumns rows of b, transposed
 //   add<kOneRow>(a, lda, m, tile, stride): tile[i][0, kColumns) += the elements a[i][0, kLength) times the
 //   square, for m rows (1 where kOneRow)

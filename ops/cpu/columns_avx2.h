@@ -18,7 +18,6 @@ class SquareAvx2 {
   static constexpr int32_t kColumns = 8;
   static constexpr int32_t kLength = 16;
   static constexpr int32_t kAhead = 16 * kLength;
-  static constexpr int32_t kMaxRows = 8;
 
   SquareAvx2(const BFloat16* b, int64_t ldb) {
     for (int j = 0; j < 8; ++j) pairs_[j] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + j * ldb));

@@ -17,7 +17,6 @@ class SquareAvx512 {
   static constexpr int32_t kColumns = kSquare;
   static constexpr int32_t kLength = 2 * kSquare;
   static constexpr int32_t kAhead = 16 * kLength;
-  static constexpr int32_t kMaxRows = 8;
 
   SquareAvx512(const BFloat16* b, int64_t ldb) {
     for (int j = 0; j < kSquare; ++j) pairs_[j] = _mm512_loadu_si512(b + j * ldb);

@@ -28,6 +28,7 @@
 #include "ops/cpu/numbers_avx2.h"
 #include "ops/cpu/pairs_avx2.h"
 #include "ops/cpu/unroll.h"
+#include "ops/cpu/way.h"
 #include "runtime/abi/kernels.h"
 
 namespace sluice::ops {
@@ -37,8 +38,6 @@ namespace {
 template <class Unit, class B>
 class FewCodesAvx2 : CodePanelsAvx2<B> {
  public:
-  static constexpr int32_t kMaxRows = 8;
-
   // c = a * b for m rows of a and k elements of each sum, neither of them 0.
   template <class Source>
   static void multiply(const Source& source, int32_t m, int32_t n, int32_t k, float* scratch) {
@@ -59,7 +58,7 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
   using typename Base::Scales;
   using typename Base::Stretch;
   static constexpr int32_t kTurn = 8, kRowsOfGroup = 4;
-  static_assert(Unit::kNr == kColumns && kMaxRows + 2 <= kFewRows);  // see alongRows()
+  static_assert(Unit::kNr == kColumns && kFewCodesRows + 2 <= kFewRows);  // see alongRows()
 
   // `count` panels lie side by side: each of some rows, which are `stride` bytes apart, has kPanelBytes bytes
   // of each panel. Or there is one panel, which has 16 bytes for each pair of elements.
@@ -70,7 +69,7 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
     int32_t count;
   };
   struct Room {
-    alignas(32) float rows[kMaxRows][kLine];  // of a
+    alignas(32) float rows[kFewCodesRows][kLine];  // of a
     alignas(32) uint8_t codes[kLineBytes * kColumns];
   };
 
@@ -194,7 +193,7 @@ class FewCodesAvx2 : CodePanelsAvx2<B> {
   // Adds the products of all rows of a, from element `at` of `rows` on. kPairs: codes have two elements per
   // byte.
   template <bool kPairs>
-  void addRows(const Panels& panels, int32_t length, const float (&rows)[kMaxRows][kLine], int32_t at,
+  void addRows(const Panels& panels, int32_t length, const float (&rows)[kFewCodesRows][kLine], int32_t at,
                float* tile) const {
     this->withKind([&](auto kind) {
       using Function = void (*)(const Panels&, const float*, int32_t, int64_t, float*);

@@ -8,8 +8,7 @@
 //     for panels of kNr columns of c
 //       for groups of rows: tile += a group * (b in place); after the last block, store the tile
 //
-// and if the Unit has Strips that suit the processor, whose members are kColumns (of a tile), suit() and
-// multiply(source, rows, columns, k, tiles):
+// and by Strips:
 //
 //   for strips of columns of c
 //     for some rows of b
@@ -43,12 +42,10 @@
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns.h"
 #include "ops/cpu/nibbles.h"
+#include "ops/cpu/way.h"
 
 namespace sluice::ops {
 namespace {
-
-// Rows of c up to which a product is one of few rows.
-constexpr int32_t kFewRows = 16;
 
 // Elements of the sum by which panels to pack are prefetched ahead of their use.
 constexpr int32_t kFewAhead = 64;
@@ -73,7 +70,7 @@ struct FewRowsLayout {
   }
 };
 
-template <class Unit, class Source>
+template <ReadsRowsInPlace Unit, class Source>
 void productInPlace(const Source& source, int32_t m, int32_t n, int32_t k, int32_t rowsAtOnce, float* tiles) {
   const int32_t groups = (m - 1) / Unit::kMr + 1;
   const int32_t most = (m - 1) / groups + 1;
@@ -102,7 +99,7 @@ void productByStrips(const Source& source, int32_t m, int32_t n, int32_t k, floa
     source.store(0, m, col, smaller(kColumns, n - col), tiles + int64_t{col} * m);
 }
 
-template <class Unit, class Source>
+template <MultipliesPanels Unit, PacksPanels<Unit> Source>
 void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std::byte* scratch) {
   using Element = typename Unit::Element;
   using Layout = FewRowsLayout<Unit>;
@@ -143,7 +140,7 @@ void productByBlocks(const Source& source, int32_t m, int32_t n, int32_t k, std:
   }
 }
 
-template <class Unit, class Source>
+template <MultipliesPanels Unit, PacksPanels<Unit> Source>
 void productByRows(const Source& source, int32_t m, int32_t n, int32_t k, std::byte* scratch) {
   using Element = typename Unit::Element;
   using Layout = FewRowsLayout<Unit>;
@@ -166,36 +163,6 @@ void productByRows(const Source& source, int32_t m, int32_t n, int32_t k, std::b
     }
     k0 += length;
   } while (k0 < k);
-}
-
-// c[m, n] = a[m, k] * b[k, n] for m up to kFewRows; with k == 0 it stores zeros. Returns false where
-// blockedProduct is better: b was packed before, or its layout favours whole panels.
-template <class Unit, class Source>
-bool fewRowsProduct(const Source& source, int32_t m, int32_t n, int32_t k, void* scratch) {
-  if (m <= 0 || n <= 0) return true;
-  if (m > kFewRows || source.readyB(0, 0) != nullptr) return false;
-  if constexpr (requires { typename Unit::Square; })
-    if (source.liesTransposed() && m <= Unit::Square::kMaxRows) {
-      productAlongColumns<typename Unit::Square>(source, m, n, k, Unit::kNr, static_cast<float*>(scratch));
-      return true;
-    }
-  if (source.liesTransposed()) {
-    productByBlocks<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
-    return true;
-  }
-  if constexpr (requires { Unit::kRowsKc; }) {
-    productByRows<Unit>(source, m, n, k, static_cast<std::byte*>(scratch));
-  } else {
-    if constexpr (requires { typename Unit::Strips; })
-      if (Unit::Strips::suit()) {
-        productByStrips<typename Unit::Strips>(source, m, n, k, static_cast<float*>(scratch));
-        return true;
-      }
-    const int32_t rowsAtOnce = Unit::rowsOfBInPlace(m, source.strideB());
-    if (rowsAtOnce == 0) return false;
-    productInPlace<Unit>(source, m, n, k, rowsAtOnce, static_cast<float*>(scratch));
-  }
-  return true;
 }
 
 }  // namespace

@@ -59,8 +59,8 @@ struct PanelsAvx2 : Dot {
  private:
   static constexpr int32_t kWord = Dot::kKUnit;
   static constexpr int32_t kWordsPerTurn = 4;  // of a loop whose counting takes instructions, too
-  static constexpr int32_t kNextRow = kInterleavesA<Dot> ? kWord : kAStride;
-  static constexpr int32_t kNextWord = kInterleavesA<Dot> ? kMr * kWord : kWord;
+  static constexpr int32_t kNextRow = InterleavesRows<Dot> ? kWord : kAStride;
+  static constexpr int32_t kNextWord = InterleavesRows<Dot> ? kMr * kWord : kWord;
 
   template <class B, class AnyAhead>
   struct Functions {

@@ -18,6 +18,7 @@
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/stream.h"
 #include "ops/cpu/transposed_rows.h"
+#include "ops/cpu/way.h"
 #include "ops/cpu/weight_grad_sources.h"
 #include "runtime/abi/kernels.h"
 
@@ -45,13 +46,11 @@ size_t ungatheredScratchBytesBy(int32_t n, int32_t k) {
   return larger(larger(blocked, few), transposedScratchBytes<Unit>(k));
 }
 
-// Whether the product may be one of few_rows.h.
-inline bool hasFewRows(const GmmArgs& args) { return args.rows <= kFewRows && args.packedB == nullptr; }
-
-// b is packed part by part, also for few rows.
+// The numbers of b are changed as they are packed.
 template <class Unit, class Source>
-void packedProduct(const Source& source, const GmmArgs& args) {
-  if (hasFewRows(args) && args.rows > 0)
+void packedProduct(const Source& source, const GmmArgs& args, Way way) {
+  if (args.rows <= 0 || args.n <= 0) return;
+  if (way == Way::kFewPanels)
     productByBlocks<Unit>(source, args.rows, args.n, args.k, static_cast<std::byte*>(args.scratch));
   else
     blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
@@ -81,32 +80,53 @@ void partByPart(const GmmArgs& args) {
   if (args.second != nullptr) kOfPart(*args.second);
 }
 
-// FewUnit multiplies few rows by weights that were not packed before.
-template <class Unit, class Pack, class FewUnit, class FewPack>
-void onePartBy(const GmmArgs& args) {
-  const FlushSubnormals meaning;
-  if (isRounded(args.roundA, args.roundB)) {
-    const GmmArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
-    return packedProduct<Unit>(RoundedSource<Unit, Pack>{{scaled}}, scaled);
-  }
-  if (args.rowsA && args.rows <= kFewRows) {
-    onePartBy<Unit, Pack, FewUnit, FewPack>(withGathered<Unit, FewUnit>(args));
-    return;
-  }
-  if (transposedProduct<Unit, Pack>(args)) return;
-  const PlainGmmSource<FewUnit, FewPack> few{{args}};
-  if (fewRowsProduct<FewUnit>(few.first(), args.rows, args.n, args.k, args.scratch)) return;
-  const PlainGmmSource<Unit, Pack> source{{args}};
-  blockedProduct<Unit>(source, args.rows, args.n, args.k, args.scratch);
+template <class Unit, class Pack>
+void roundedGmmBy(const GmmArgs& args) {
+  const GmmArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
+  packedProduct<Unit>(RoundedSource<Unit, Pack>{{scaled}}, scaled, wayOfRounded(args));
 }
 
-// Blocks of both parts at once pack the rows of a once, and go on from the panels of the first part to those
-// of the second.
+// A product that takes another way than panels; only the transposed product gathers rows itself.
+template <class Unit, class Pack, class FewUnit, class FewPack>
+void unpackedGmmBy(const GmmArgs& args) {
+  if (args.rowsA && args.rows <= kFewRows)
+    return unpackedGmmBy<Unit, Pack, FewUnit, FewPack>(withGathered<Unit, FewUnit>(args));
+  const int32_t m = args.rows, n = args.n, k = args.k;
+  const GmmSource<FewUnit, FewPack, BFloat16, BFloat16> source{args};
+  auto* const scratch = static_cast<std::byte*>(args.scratch);
+  auto* const tiles = static_cast<float*>(args.scratch);
+  switch (wayOfNumbers<Unit, FewUnit>(args)) {
+    case Way::kTransposed:
+      if constexpr (ReadsColumnsInPlace<Unit>) TransposedRows<Unit, Pack>(args).run();
+      return;
+    case Way::kSquares:
+      if constexpr (HasSquare<FewUnit>)
+        productAlongColumns<typename FewUnit::Square>(source, m, n, k, FewUnit::kNr, tiles);
+      return;
+    case Way::kStrips:
+      if constexpr (HasStrips<FewUnit>) productByStrips<typename FewUnit::Strips>(source, m, n, k, tiles);
+      return;
+    case Way::kRows:
+      if constexpr (ReadsRowsInPlace<FewUnit>)
+        productInPlace<FewUnit>(source, m, n, k, FewUnit::rowsOfBInPlace(m, args.b.ld), tiles);
+      return;
+    case Way::kFewRuns:
+      if constexpr (ReadsPanelsOnly<FewUnit>) productByRows<FewUnit>(source, m, n, k, scratch);
+      return;
+    default:
+      return productByBlocks<FewUnit>(source, m, n, k, scratch);
+  }
+}
+
+// Panels of both parts at once: the rows of a are packed once, and the panels of the first part are followed
+// by those of the second. FewUnit multiplies few rows by weights that were not packed before.
 template <class Unit, class Pack, class FewUnit, class FewPack>
 void gmmBy(const GmmArgs& args) {
-  if (hasFewRows(args) || isRounded(args.roundA, args.roundB) || isTransposedProduct<Unit, Pack>(args))
-    return partByPart<onePartBy<Unit, Pack, FewUnit, FewPack>>(args);
   const FlushSubnormals meaning;
+  if (isRounded(args.roundA, args.roundB)) return partByPart<roundedGmmBy<Unit, Pack>>(args);
+  if (args.rows <= 0 || args.n <= 0) return;
+  if (wayOfNumbers<Unit, FewUnit>(args) != Way::kPanels)
+    return partByPart<unpackedGmmBy<Unit, Pack, FewUnit, FewPack>>(args);
   const PlainGmmSource<Unit, Pack> source{{args}};
   blockedProduct<Unit>(source, args.rows, source.columns(), args.k, args.scratch);
 }
@@ -115,24 +135,23 @@ template <class Unit, class Pack>
 void roundedCodesGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
   const GmmArgs scaled = withScales(args, {args.roundA, args.amaxA}, {args.roundB, args.amaxB});
-  packedProduct<Unit>(RoundedSource<Unit, Pack, uint8_t>{{scaled}}, scaled);
+  packedProduct<Unit>(RoundedSource<Unit, Pack, uint8_t>{{scaled}}, scaled, wayOfRounded(args));
 }
 
-// A FewUnit that has CodePanels multiplies by these, and few rows by its FewCodes.
 template <class Unit, class Pack, class FewUnit, class FewPack, class B>
 void decodedGmmBy(const GmmArgs& args) {
   const FlushSubnormals meaning;
-  if constexpr (requires { typename FewUnit::template CodePanels<B>; }) {
-    using Few = typename FewUnit::template FewCodes<B>;
-    if (args.rows > Few::kMaxRows || args.k == 0)
+  const Way way = wayOfCodes<FewUnit, B>(args);
+  if constexpr (DecodesCodes<FewUnit, B>) {
+    if (way == Way::kWidePanels)
       return blockedProduct<FewUnit>(WideDecodedSource<FewUnit, FewPack, B>{{{args}}}, args.rows, args.n,
                                      args.k, args.scratch);
     const GmmArgs given = args.rowsA ? withGathered<Unit, FewUnit>(args) : args;
     if (args.rows > 0)
-      Few::multiply(DecodedSource<FewUnit, FewPack, B>{{given}}, given.rows, given.n, given.k,
-                    static_cast<float*>(given.scratch));
+      FewUnit::template FewCodes<B>::multiply(DecodedSource<FewUnit, FewPack, B>{{given}}, given.rows,
+                                              given.n, given.k, static_cast<float*>(given.scratch));
   } else {
-    packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args);
+    packedProduct<Unit>(DecodedSource<Unit, Pack, B>{{args}}, args, way);
   }
 }
 

@@ -22,19 +22,12 @@
 namespace sluice::ops {
 namespace {
 
-// A Unit for this has, besides the members in blocked_product.h,
-//   readsInPlace(rows): whether so many rows of a are multiplied fastest by b in place
-//   columnsInPlace(cols): the number of columns, at least `cols`, that it multiplies by fastest
-//   rowsInPlace(cols): the rows of a tile of so many columns, kMr or 2 * kMr
-//   multiplyInPlace(a, lda, b, k, rows, cols, tile, ahead): tile += a * b like multiply(), for rows of bf16
-//   in memory and a k that is a multiple of kKUnit
 template <class Unit, class Pack>
 class TransposedRows {
  public:
   using Element = typename Unit::Element;
 
-  // `a` has at most this many rows. With more, packing b is as fast: measured up to 256 rows, where it is
-  // faster.
+  // Rows of a, at most.
   static constexpr int32_t kMaxRows = Unit::kNr;
 
   static size_t scratchBytes(int32_t k) {
@@ -168,28 +161,10 @@ class TransposedRows {
 
 template <class Unit>
 size_t transposedScratchBytes(int32_t k) {
-  if constexpr (requires { Unit::multiplyInPlace; })
+  if constexpr (ReadsColumnsInPlace<Unit>)
     return TransposedRows<Unit, void>::scratchBytes(k);
   else
     return 0;
-}
-
-// Whether this product is possible, and no other is faster.
-template <class Unit, class Pack>
-bool isTransposedProduct(const GmmArgs& args) {
-  if constexpr (requires { Unit::multiplyInPlace; })
-    return args.transposeB && args.packedB == nullptr && args.rows > Unit::Square::kMaxRows &&
-           args.rows <= TransposedRows<Unit, Pack>::kMaxRows && args.k > 0 && args.k % Unit::kKUnit == 0 &&
-           Unit::readsInPlace(args.rows);
-  else
-    return false;
-}
-
-template <class Unit, class Pack>
-bool transposedProduct(const GmmArgs& args) {
-  if (!isTransposedProduct<Unit, Pack>(args)) return false;
-  if constexpr (requires { Unit::multiplyInPlace; }) TransposedRows<Unit, Pack>(args).run();
-  return true;
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ struct WeightGradSource {
   }
   static constexpr int32_t kRowsAtOnce = 96;  // whole lines of a, which is transposed
   // The columns of a that are gathered or rounded before they are packed: whole groups, if groups matter.
-  static constexpr int32_t kColumnsAtOnce = kInterleavesA<Unit> ? kMaxDown / Unit::kMr * Unit::kMr : kMaxDown;
+  static constexpr int32_t kColumnsAtOnce =
+      InterleavesRows<Unit> ? kMaxDown / Unit::kMr * Unit::kMr : kMaxDown;
   Lines linesA(int32_t row, int32_t rows, int32_t k0) const {
     return makeLines(a + row, args.a.ld, k0, smaller(Unit::kKPart, args.rows - k0), rows, args.rowsA);
   }
