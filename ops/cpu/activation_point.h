@@ -1,4 +1,4 @@
-// The activations over any Vector (vector_*.h, and a float on GPUs): the formulas of runtime/abi/activation.h
+// The activations over any Vector (rows_*.cc, and a float on GPUs): the formulas of runtime/abi/activation.h
 // in fp32. Internal linkage: see blocked_product.h.
 #pragma once
 

@@ -9,7 +9,6 @@
 #include "ops/cpu/code_scales.h"
 #include "ops/cpu/decode.h"
 #include "ops/cpu/nibbles.h"
-#include "ops/cpu/pack_parts.h"
 #include "ops/cpu/result_rows.h"
 #include "ops/cpu/rounding.h"
 #include "runtime/abi/kernels.h"

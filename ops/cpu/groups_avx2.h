@@ -15,7 +15,7 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/groups.h"
-#include "ops/cpu/sums_avx2.h"
+#include "ops/cpu/panels_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {

@@ -15,7 +15,7 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/halves_avx512.h"
-#include "ops/cpu/interleaved_avx512.h"
+#include "ops/cpu/square.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {

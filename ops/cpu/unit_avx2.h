@@ -11,7 +11,6 @@
 #include "ops/cpu/few_codes_avx2.h"
 #include "ops/cpu/pairs_avx2.h"
 #include "ops/cpu/panels_avx2.h"
-#include "ops/cpu/sums_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "ops/cpu/panels_avx2.h"
-#include "ops/cpu/sums_avx2.h"
 #include "ops/cpu/unroll.h"
 
 namespace sluice::ops {

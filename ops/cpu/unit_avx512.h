@@ -1,4 +1,4 @@
-// The AVX-512 BF16 unit, by vdpbf16ps. Internal linkage: see blocked_product.h.
+// The AVX-512 units: of bf16 by vdpbf16ps, and of codes. Internal linkage: see blocked_product.h.
 #pragma once
 
 #include <immintrin.h>
@@ -7,9 +7,10 @@
 
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/columns_avx512.h"
-#include "ops/cpu/interleaved_avx512.h"
 #include "ops/cpu/next_panel_avx512.h"
 #include "ops/cpu/panels_avx512.h"
+#include "ops/cpu/shifted_codes.h"
+#include "ops/cpu/square.h"
 #include "ops/cpu/strips_avx512.h"
 #include "ops/cpu/unroll.h"
 
@@ -141,6 +142,27 @@ struct UnitAvx512 : PanelsAvx512<DotAvx512> {
     });
   }
 };
+
+// The unit of codes, by vpdpbusd (shifted_codes.h).
+struct DotCodesAvx512 {
+  using Element = int8_t;
+  using Sum = int32_t;
+  typedef int32_t Vector __attribute__((vector_size(64)));
+  static constexpr int32_t kKc = 1024;
+  static constexpr int32_t kAStride = kKc + 64;  // room for sums of the row; no power of two
+  static constexpr int32_t kKUnit = 4;
+  static constexpr bool kShiftsCodes = true;
+  static constexpr int32_t kFetchWords = 8;
+
+  static Vector start(const Element* a, int32_t words, Vector before) {
+    return before - excessOfRow<DotCodesAvx512>(a, words);
+  }
+  static Vector add(Vector sum, __m512i column, __m512i row) {
+    return (Vector)_mm512_dpbusd_epi32((__m512i)sum, column, row);
+  }
+};
+
+using UnitAvx512Codes = PanelsAvx512<DotCodesAvx512>;
 
 }  // namespace
 }  // namespace sluice::ops

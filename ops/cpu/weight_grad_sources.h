@@ -7,7 +7,6 @@
 #include "ops/cpu/blocked_product.h"
 #include "ops/cpu/code_scales.h"
 #include "ops/cpu/decode.h"
-#include "ops/cpu/pack_parts.h"
 #include "ops/cpu/result_rows.h"
 #include "ops/cpu/rounding.h"
 #include "ops/cpu/stream.h"

@@ -1,5 +1,5 @@
 // The op table: the facts of every op, for verification, execution, cost, reports, traces and emission.
-// program.fbs defines the names (words.h); ops/<op>/reference.cc defines what an op computes.
+// program.fbs defines the names (words.h); ops/reference defines what an op computes.
 //
 // dispatch and combine_return write at the rank at the other end of the piece. A program of one rank may do
 // without them: its products gather rows of tokens, and sums read rows where they are. gmm_activation and

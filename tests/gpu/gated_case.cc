@@ -8,9 +8,7 @@
 #include <random>
 #include <utility>
 
-#include "ops/activation/reference.h"
-#include "ops/activation_grad/reference.h"
-#include "ops/gmm/reference.h"
+#include "ops/reference/reference.h"
 
 namespace sluice::gpu {
 namespace {

@@ -4,13 +4,7 @@
 
 #include <cmath>
 
-#include "ops/activation/reference.h"
-#include "ops/activation_grad/reference.h"
-#include "ops/add/reference.h"
-#include "ops/column_sum/reference.h"
-#include "ops/combine/reference.h"
-#include "ops/row_dot/reference.h"
-#include "ops/scale/reference.h"
+#include "ops/reference/reference.h"
 
 namespace sluice::gpu {
 namespace {

@@ -5,8 +5,7 @@
 #include <functional>
 #include <random>
 
-#include "ops/activation_grad/reference.h"
-#include "ops/gmm_weight_grad/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/testing/moe/reference.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/rounding/reference.h"
+#include "ops/reference/reference.h"
 #include "runtime/abi/activation.h"
 #include "runtime/abi/kernels.h"
 #include "runtime/base/encoding.h"

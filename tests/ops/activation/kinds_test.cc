@@ -2,8 +2,7 @@
 // them and of their gradients against the reference.
 #include <catch2/catch.hpp>
 
-#include "ops/activation/reference.h"
-#include "ops/activation_grad/reference.h"
+#include "ops/reference/reference.h"
 #include "runtime/abi/activation.h"
 #include "tests/ops/testing/kernel_testing.h"
 

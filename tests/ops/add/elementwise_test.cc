@@ -2,8 +2,7 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
-#include "ops/add/reference.h"
-#include "ops/scale/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <tuple>
 
-#include "ops/combine/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

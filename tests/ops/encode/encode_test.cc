@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/gmm_weight_grad/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/rounding_testing.h"
 
 namespace sluice::ops {

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/gmm/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

@@ -2,7 +2,7 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
-#include "ops/gmm/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

@@ -4,8 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 
-#include "ops/gmm/reference.h"
-#include "ops/gmm_weight_grad/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

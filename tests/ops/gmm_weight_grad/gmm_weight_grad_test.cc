@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <type_traits>
 
-#include "ops/gmm_weight_grad/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

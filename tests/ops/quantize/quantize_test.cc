@@ -3,7 +3,7 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
-#include "ops/quantize/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

@@ -5,8 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "ops/gmm/reference.h"
-#include "ops/gmm_weight_grad/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/rounding_testing.h"
 
 namespace sluice::ops {

@@ -1,7 +1,7 @@
 // Every implementation of dot products of rows against the reference.
 #include <catch2/catch.hpp>
 
-#include "ops/row_dot/reference.h"
+#include "ops/reference/reference.h"
 #include "tests/ops/testing/kernel_testing.h"
 
 namespace sluice::ops {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/rounding/reference.h"
+#include "ops/reference/reference.h"
 #include "runtime/base/rounding.h"
 #include "tests/ops/testing/kernel_testing.h"
 

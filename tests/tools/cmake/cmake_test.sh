@@ -32,15 +32,15 @@ if [ -e third_party/include/catch2/catch.hpp ]; then
   for file in tests/runtime/gpu/step_test.cc tests/gpu/chain_test.cc tests/gpu/probes_test.cc; do expect plain $file; done
 fi
 for file in runtime/workers/cores.cc tools/cli/run_ranks.cc tests/gpu/mutant_main.cc; do refuse plain $file; done
-expect plain ops/gmm/cpu_avx512.cc -mavx512bf16
-expect plain ops/gmm/cpu_amx.cc -mavx512bf16
-expect plain ops/gmm/cpu_avxvnni.cc -mavxvnni
-expect plain ops/gmm/cpu_avx2.cc "-ffp-contract=off .*-mavx2 "
-expect plain ops/cpu/cpu_portable.cc -ffp-contract=off
-if grep -- "-mavx" plain.calls | grep -vq "/cpu_a[vm]x"; then fail "another file than a kernel's has options of an instruction set"; fi
+expect plain ops/cpu/products_avx512.cc -mavx512bf16
+expect plain ops/cpu/products_amx.cc -mavx512bf16
+expect plain ops/cpu/products_avxvnni.cc -mavxvnni
+expect plain ops/cpu/products_avx2.cc "-ffp-contract=off .*-mavx2 "
+expect plain ops/cpu/rows_portable.cc -ffp-contract=off
+if grep -- "-mavx" plain.calls | grep -vq "ops/cpu/[a-z]*_a[vm]x"; then fail "another file than a kernel's has options of an instruction set"; fi
 
 # some files, with headers of libraries and generated ones; CMake names them by their paths
-for file in runtime/program/decode runtime/workers/cores_plain ops/cpu/cpu_avx512 ops/gpu/model/fiber; do
+for file in runtime/program/decode runtime/workers/cores_plain ops/cpu/rows_avx512 ops/gpu/model/fiber; do
   make -C plain "${PWD#/}/$file.o" > make.log 2>&1 || { cat make.log; fail "compiling $file.cc"; }
 done
 

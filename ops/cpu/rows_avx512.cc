@@ -1,18 +1,17 @@
-// Vector: kWidth fp32 elements and the operations of the element-wise kernels. AVX-512 form.
-//
-// load and store move the first `count` elements (1 to kWidth), the rest loads as zero; a store of bf16
-// rounds to nearest even. sum adds in a fixed order. Internal linkage: see blocked_product.h.
-#pragma once
-
+// The kernels that go over rows for AVX-512: Vector has 16 elements.
 #include <immintrin.h>
 
 #include <cstdint>
 
+#include "ops/cpu/kernel_functions.h"
+#include "ops/cpu/row_kernels.h"
 #include "runtime/base/dtype.h"
 
 namespace sluice::ops {
 namespace {
 
+// kWidth fp32 elements and the operations of the kernels. load and store move the first `count` elements (1
+// to kWidth), the rest loads as zero; a store of bf16 rounds to nearest even. sum adds in a fixed order.
 struct Vector {
   using F = __m512;
   static constexpr int32_t kWidth = 16;
@@ -84,4 +83,10 @@ struct Vector {
 };
 
 }  // namespace
+
+namespace avx512 {
+
+constinit const RowKernels rows = kRowKernels<Vector>;
+
+}  // namespace avx512
 }  // namespace sluice::ops

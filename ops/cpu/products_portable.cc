@@ -2,7 +2,6 @@
 #include "ops/cpu/kernel_functions.h"
 #include "ops/cpu/pack_f32.h"
 #include "ops/cpu/product_kernels.h"
-#include "ops/cpu/unit_exact.h"
 #include "ops/cpu/unit_portable.h"
 
 namespace sluice::ops::portable {

@@ -1,15 +1,15 @@
-// Vector, portable form: one element. vector_avx512.h documents the members. Internal linkage: see
-// blocked_product.h.
-#pragma once
-
+// The kernels that go over rows for any machine: Vector is one element.
 #include <cstdint>
 
 #include "ops/cpu/bits.h"
+#include "ops/cpu/kernel_functions.h"
+#include "ops/cpu/row_kernels.h"
 #include "runtime/base/dtype.h"
 
 namespace sluice::ops {
 namespace {
 
+// rows_avx512.cc documents the members.
 struct Vector {
   using F = float;
   static constexpr int32_t kWidth = 1;
@@ -30,4 +30,10 @@ struct Vector {
 };
 
 }  // namespace
+
+namespace portable {
+
+constinit const RowKernels rows = kRowKernels<Vector>;
+
+}  // namespace portable
 }  // namespace sluice::ops

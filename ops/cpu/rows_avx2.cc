@@ -1,16 +1,16 @@
-// Vector, AVX2 form: 8 elements. vector_avx512.h documents the members. Internal linkage: see
-// blocked_product.h.
-#pragma once
-
+// The kernels that go over rows for AVX2 and FMA: Vector has 8 elements.
 #include <immintrin.h>
 
 #include <cstdint>
 
+#include "ops/cpu/kernel_functions.h"
+#include "ops/cpu/row_kernels.h"
 #include "runtime/base/dtype.h"
 
 namespace sluice::ops {
 namespace {
 
+// rows_avx512.cc documents the members.
 struct Vector {
   using F = __m256;
   static constexpr int32_t kWidth = 8;
@@ -63,7 +63,7 @@ struct Vector {
   static F mulAdd(F x, F y, F z) { return _mm256_fmadd_ps(x, y, z); }
   static F above(F x, F y, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_GT_OQ)); }
 
-  // As in vector_avx512.h, but with 2^n in two factors, because n reaches 150 and one factor ends at 127.
+  // As in rows_avx512.cc, but with 2^n in two factors, because n reaches 150 and one factor ends at 127.
   static F exp(F x) {
     x = _mm256_max_ps(set(-104.0f), _mm256_min_ps(set(104.0f), x));
     const F n =
@@ -99,4 +99,10 @@ struct Vector {
 };
 
 }  // namespace
+
+namespace avx2 {
+
+constinit const RowKernels rows = kRowKernels<Vector>;
+
+}  // namespace avx2
 }  // namespace sluice::ops

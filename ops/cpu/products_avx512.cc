@@ -5,7 +5,6 @@
 #include "ops/cpu/pack_codes.h"
 #include "ops/cpu/product_kernels.h"
 #include "ops/cpu/unit_avx512.h"
-#include "ops/cpu/unit_avx512_codes.h"
 
 namespace sluice::ops::SLUICE_AVX512_NAMESPACE {
 
