@@ -7,16 +7,22 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "runtime/api/sluice.h"
 #include "runtime/base/encodings.h"
 #include "runtime/base/one_line.h"
+#include "runtime/program/program.h"
 
 namespace sluice::tools {
+
 namespace {
 
 bool isOption(std::string_view argument) { return argument.size() > 1 && argument.front() == '-'; }
 
 // A list of empty parts counts as empty.
 bool isEmpty(std::string_view value) { return value.find_first_not_of(',') == value.npos; }
+
+// Changes when neither an interface nor a format changes.
+constexpr int kPatch = 0;
 
 }  // namespace
 
@@ -68,6 +74,13 @@ void openClosedStreams() {
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
       static_cast<void>(
           ::open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY));  // the lowest number
+}
+
+std::string versionText(std::string_view tool, std::string_view other) {
+  // pkg-config and CMake read the version of the C interface in its header, too
+  std::string text = fmt::format("{} {}.{}.{}\nprogram format {}.{}", tool, SLUICE_ABI_MAJOR,
+                                 SLUICE_ABI_MINOR, kPatch, kFormatMajor, kFormatMinor);
+  return other.empty() ? text : fmt::format("{}\n{}", text, other);
 }
 
 }  // namespace sluice::tools

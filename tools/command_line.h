@@ -1,5 +1,5 @@
-// What all tools share: checks of the command line, standard streams, and messages that are safe on a
-// terminal.
+// What all tools share: checks of the command line, standard streams, messages that are safe on a terminal,
+// and the version of Sluice.
 //
 // Free functions; any thread.
 #pragma once
@@ -29,5 +29,13 @@ void printError(std::string_view text);
 // Opens /dev/null as each of standard input, output and error that is closed, so that no file of the tool
 // takes its number and gets messages.
 void openClosedStreams();
+
+// The help text of the flag --version.
+inline constexpr const char* kVersionHelp =
+    "print the versions of the tool and of the format of programs and exit";
+
+// What `TOOL --version` prints, without a newline at the end: one line for the tool, one for the newest
+// program format that it knows, and one for `other`, a further component, unless empty.
+std::string versionText(std::string_view tool, std::string_view other = {});
 
 }  // namespace sluice::tools

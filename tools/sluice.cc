@@ -2,8 +2,7 @@
 #include <array>
 
 #include "tools/cli/command.h"
-#include "tools/cli/run_main.h"
-#include "tools/version.h"
+#include "tools/command_line.h"
 
 namespace {
 

@@ -16,17 +16,14 @@
 #include "runtime/base/processor.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/bench_gpu.h"
-#include "tools/bench/compile_gpu.h"
+#include "tools/bench/bench_layer.h"
 #include "tools/bench/measure_case.h"
 #include "tools/bench/peer.h"
-#include "tools/bench/plot.h"
-#include "tools/bench/ranks_report.h"
 #include "tools/bench/report.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/cli/run_main.h"
+#include "tools/command_line.h"
 #include "tools/progress.h"
-#include "tools/version.h"
 
 namespace sluice::tools {
 namespace {

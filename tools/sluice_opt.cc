@@ -10,7 +10,6 @@
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "runtime/base/pending_file.h"
 #include "tools/command_line.h"
-#include "tools/version.h"
 
 namespace {
 

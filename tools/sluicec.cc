@@ -8,17 +8,20 @@
 #include <cstdio>
 #include <optional>
 
+#include "compiler/analysis/in_place.h"
 #include "compiler/api/compile.h"
 #include "compiler/api/core_options.h"
+#include "compiler/api/ir.h"
 #include "compiler/api/pipeline.h"
+#include "compiler/export/graph_dot.h"
+#include "compiler/report/explain.h"
+#include "compiler/report/kept_bytes.h"
 #include "compiler/target/expect.h"
 #include "runtime/base/pending_file.h"
 #include "runtime/program/codec.h"
 #include "runtime/program/text.h"
 #include "tools/command_line.h"
 #include "tools/progress.h"
-#include "tools/sluicec_report.h"
-#include "tools/version.h"
 
 namespace sluice {
 namespace {
@@ -43,6 +46,59 @@ An unknown symbol or one out of its range is an error that lists the symbols of 
 Targets are files NAME.json in $SLUICE_TARGETS, else next to the compiler, else the built-in models (ascend910b, cpu,
 h200); a path that ends in .json is used as it is.
 Exit status: 0 done, 1 bad input or a file that cannot be written, 2 wrong usage.)";
+
+moe::GraphOp findGraph(const Compiled& compiled) {
+  return *compiled.graph->module.get().getOps<moe::GraphOp>().begin();
+}
+
+// 6144 as "6,144".
+std::string grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), 1, ',');
+  return text;
+}
+
+std::string rowsAndTokens(const KeptBytes& kept, const char* row, const char* token) {
+  if (kept.token == 0) return grouped(kept.row) + row;
+  return fmt::format("{}{} and {}{}", grouped(kept.row), row, grouped(kept.token), token);
+}
+
+// `kind` is "text" or "json".
+std::string formatExplanation(const Compiled& compiled, const std::string& kind) {
+  const Explanation explanation = explain(compiled.program, findGraph(compiled), compiled.decisions);
+  return kind == "json" ? printExplanationJson(*compiled.program, explanation)
+                        : printExplanation(*compiled.program, explanation);
+}
+
+// Graph and families for Graphviz.
+std::string formatDot(const Compiled& compiled) { return printDot(findGraph(compiled), *compiled.program); }
+
+// "keeps 6,144 bytes per row (minimal: 4,608)", a line with the bytes per token if there are any; the chosen
+// value comes first. `keep` is how the backward was derived: all, minimal or regather.
+std::string keptText(const Compiled& compiled, const std::string& keep) {
+  const bool keepsLittle = keep != "all";
+  const moe::GraphOp op = findGraph(compiled);
+  const bool inPlace = readsInPlace(*compiled.program);
+  return fmt::format(
+      "keeps {} ({}: {})\n", rowsAndTokens(keptBytes(op, inPlace), " bytes per row", " per token"),
+      keepsLittle ? "all" : "minimal", rowsAndTokens(keptBytesOtherwise(op, keepsLittle, inPlace), "", ""));
+}
+
+// One line per phase, in milliseconds, and their sum.
+std::string formatTimes(const Compiled& compiled) {
+  std::string text;
+  double all = 0;
+  const auto line = [&](const std::string& phase, double seconds) {
+    text += fmt::format("{:<18}{:>10.3f} ms\n", phase, seconds * 1e3);
+  };
+  for (const PhaseTime& time : compiled.times) {
+    line(time.phase, time.seconds);
+    all += time.seconds;
+  }
+  line("all", all);
+  return text;
+}
 
 struct Arguments {
   std::string graph;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tools/gpu_check/probe_run.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice {
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/memory_left.h"
 #include "runtime/base/threads.h"
@@ -17,6 +18,7 @@
 #include "tools/moe/random.h"
 
 namespace sluice::tools {
+
 namespace {
 
 // Whether the tensor fits; its first dimension may be one that the program does not fix.
@@ -129,6 +131,8 @@ Status bindTensors(const TaskProgram& program, int rank, Weights weights, Tensor
   }
   return {};
 }
+
+constexpr int kCoresOfTarget = 0;
 
 }  // namespace
 
@@ -249,6 +253,18 @@ Expected<Duration> BenchLayer::run(Pass pass) {
   const Duration duration = timer.elapsed();
   if (!done) return done.error();
   return duration;
+}
+
+Expected<GpuPrograms> compileForGpu(const GpuCase& c, const BenchOptions& options) {
+  Expected<Program> products = c.layer ? compileLayerRows(*c.layer, kCoresOfTarget, options)
+                                       : compileRows(c.rows, kCoresOfTarget, options);
+  if (!products) return products.error();
+  GpuPrograms programs{std::move(*products), {}};
+  if (!c.layer) return programs;
+  Expected<Program> whole = compileLayer(*c.layer, kCoresOfTarget, options);
+  if (!whole) return whole.error();
+  programs.whole = std::move(*whole);
+  return programs;
 }
 
 }  // namespace sluice::tools

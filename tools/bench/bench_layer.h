@@ -15,6 +15,7 @@
 #include "runtime/base/expected.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/clock.h"
+#include "tools/bench/measure_gpu.h"
 #include "tools/io/tensor.h"
 
 namespace sluice::tools {
@@ -46,6 +47,9 @@ Expected<Program> compileLayer(const LayerCase& layer, int threads, const BenchO
 
 // Compiles only the products of `layer`, for as many ranks.
 Expected<Program> compileLayerRows(const LayerCase& layer, int threads, const BenchOptions& options);
+
+// Compiles a case that is measured on a GPU for the cores of `options.target`.
+Expected<GpuPrograms> compileForGpu(const GpuCase& c, const BenchOptions& options);
 
 // By rank, then by name: inputs, and outputs that the caller owns.
 using BenchTensors = std::vector<TensorMap>;

@@ -166,6 +166,6 @@ Failure end(Library* library, double* seconds) {
 
 #else
 
-#include "tools/bench/cublas_without.inc"
+#include "tools/bench/cublas_without.cc"
 
 #endif

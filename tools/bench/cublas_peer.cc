@@ -1,11 +1,10 @@
-#include "tools/bench/cublas_peer.h"
-
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "runtime/base/seconds.h"
 #include "tools/bench/cublas.h"
+#include "tools/bench/product_peer.h"
 
 namespace sluice::tools {
 namespace {

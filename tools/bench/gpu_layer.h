@@ -1,16 +1,44 @@
-// A program of one rank on a GPU, with tensors in its memory, ready to run any number of times.
+// A program of one rank on a GPU, with tensors in its memory, ready to run any number of times; and the
+// copies between such tensors and the host that a benchmark needs.
 //
-// Resource type, one owner, one thread.
+// A GpuLayer is a resource type, one owner. GpuTensors is a value that shares its memory. One thread uses
+// each.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "runtime/gpu/gpu_backend.h"
 #include "tools/bench/cases.h"
-#include "tools/bench/gpu_tensors.h"
+#include "tools/bench/program_tensors.h"
 
 namespace sluice::tools {
+
+struct GpuTensor {
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+  DeviceMemory memory;
+
+  int64_t elements() const;
+};
+
+using GpuTensors = std::map<std::string, GpuTensor, std::less<>>;
+
+// Zero-filled memory for a tensor.
+Expected<GpuTensor> makeGpuTensor(GpuBackend& backend, DType type, std::vector<int64_t> shape);
+
+// All inputs and outputs of a program of one rank, except its expert ids, which the host reads. Inputs are
+// random numbers, of the scale of a trained layer, whose period is a prime number, so that no two rows or
+// experts have the same; outputs are 0.
+Expected<GpuTensors> makeGpuTensors(GpuBackend& backend, const TaskProgram& program, int64_t tokens,
+                                    int64_t rows);
+
+// |ours - theirs| / |theirs|, Frobenius; infinity if a number is not finite. Tensors of as many elements, of
+// fp32 or bf16 each.
+Expected<double> measureDifference(GpuBackend& backend, const GpuTensor& ours, const GpuTensor& theirs);
 
 // The parts of one step, in seconds. A part that is not known is 0.
 struct StepSeconds {

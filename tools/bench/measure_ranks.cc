@@ -18,7 +18,7 @@
 #include "runtime/base/child_process.h"
 #include "runtime/base/scratch_folder.h"
 #include "runtime/program/codec.h"
-#include "tools/launch/start_tool.h"
+#include "tools/launch/run_command.h"
 #include "tools/overlap/overlap_report.h"
 
 namespace sluice::tools {

@@ -1,11 +1,10 @@
-#include "tools/bench/plot.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 
+#include "tools/bench/report.h"
 #include "tools/command_line.h"
 
 namespace sluice::tools {

@@ -1,4 +1,5 @@
-// ProductPeer: a library that multiplies matrices on a GPU, as a peer of Sluice's products.
+// ProductPeer: a library that multiplies matrices on a GPU, as a peer of Sluice's products; and cuBLAS as
+// one.
 #pragma once
 
 #include <cstdint>
@@ -47,5 +48,9 @@ struct NamedPeer {
 };
 // On the GPU of that backend, which outlives them. Error: why there are none.
 using PeersOf = std::function<Expected<std::vector<NamedPeer>>(GpuBackend& backend)>;
+
+// cuBLAS in a loop over experts (cublasGemmEx), and since 12.5 grouped (cublasGemmGroupedBatchedEx: all
+// experts by one call). Errors: a build or a machine without cuBLAS; what it said.
+Expected<std::vector<NamedPeer>> makeCublasPeers(GpuBackend& backend);
 
 }  // namespace sluice::tools

@@ -1,11 +1,10 @@
-#include "tools/bench/ranks_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "runtime/workers/cores.h"
+#include "tools/bench/report.h"
 #include "tools/overlap/overlap_report.h"
 
 namespace sluice::tools {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/overlap/columns.h"
+#include "tools/overlap/overlap_report.h"
 
 namespace sluice::tools {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "runtime/comm/ucx/ucx.h"
-#include "tools/cli/run_ranks.h"
+#include "tools/cli/run_job.h"
 #include "tools/launch/rank_variables.h"
 
 namespace sluice::tools {

@@ -2,10 +2,12 @@
 // and leaves nothing behind. One thread calls; memory and link start their own threads.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/abi/kernels.h"
 #include "runtime/base/expected.h"
+#include "runtime/base/seconds.h"
 #include "runtime/cost/rates.h"
 
 namespace sluice::tools {
@@ -39,5 +41,19 @@ Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const 
 
 // Seconds of a core per task with a nearly empty kernel, in the parallel executor.
 Expected<double> measureTask(int cores, const Effort& effort);
+
+// The best time in seconds of `work`, which is run for `budget` seconds and at least 5 times: other work on
+// the machine only slows down.
+template <class Work>
+double bestSeconds(double budget, Work&& work) {
+  double best = 1e9;
+  const double end = secondsNow() + budget;
+  for (int run = 0; run < 5 || secondsNow() < end; ++run) {
+    const double begin = secondsNow();
+    work();
+    best = std::min(best, secondsNow() - begin);
+  }
+  return best;
+}
 
 }  // namespace sluice::tools

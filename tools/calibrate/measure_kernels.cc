@@ -5,7 +5,6 @@
 #include "ops/bench/probes.h"
 #include "tools/calibrate/fit_product.h"
 #include "tools/calibrate/measure.h"
-#include "tools/calibrate/stopwatch.h"
 
 namespace sluice::tools {
 namespace {

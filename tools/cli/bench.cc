@@ -1,7 +1,7 @@
 // sluice bench: starts sluice-bench, which contains the compiler and, if available, a peer. So the other
 // subcommands start quickly, and run without either.
 #include "tools/cli/command.h"
-#include "tools/launch/start_tool.h"
+#include "tools/launch/run_command.h"
 
 namespace sluice::tools {
 namespace {

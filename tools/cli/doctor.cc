@@ -1,15 +1,13 @@
 // sluice doctor: what this machine has, and what of Sluice works on it.
+#include "tools/doctor/doctor.h"
+
 #include <filesystem>
 #include <memory>
 
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/doctor/machine.h"
-#include "tools/doctor/main_job.h"
-#include "tools/doctor/parts.h"
-#include "tools/doctor/report.h"
-#include "tools/launch/start_tool.h"
-#include "tools/version.h"
+#include "tools/command_line.h"
+#include "tools/launch/run_command.h"
 
 namespace sluice::tools {
 namespace {

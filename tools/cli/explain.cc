@@ -8,7 +8,6 @@
 #include "tools/cli/files.h"
 #include "tools/cli/step_flags.h"
 #include "tools/explain/explain_task.h"
-#include "tools/simulate/device.h"
 #include "tools/simulate/steps.h"
 
 namespace sluice::tools {

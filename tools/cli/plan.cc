@@ -1,4 +1,6 @@
 // sluice plan: how a layer would do on several numbers of ranks, by simulation.
+#include "tools/plan/plan.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -13,8 +15,6 @@
 #include "tools/cli/run_tensors.h"
 #include "tools/ffn_graph.h"
 #include "tools/launch/run_command.h"
-#include "tools/launch/start_tool.h"
-#include "tools/plan/plan_report.h"
 #include "tools/progress.h"
 #include "tools/simulate/steps.h"
 

@@ -9,7 +9,6 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/report/svg.h"
 
 namespace sluice::tools {
 namespace {

@@ -12,11 +12,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
 #include "tools/cli/command.h"
-#include "tools/cli/run_memory.h"
-#include "tools/cli/run_ranks.h"
+#include "tools/cli/run_job.h"
 #include "tools/launch/launch.h"
 #include "tools/launch/rank_variables.h"
-#include "tools/launch/start_tool.h"
+#include "tools/launch/run_command.h"
 
 namespace sluice::tools {
 namespace {

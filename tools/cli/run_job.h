@@ -1,7 +1,9 @@
-// The options of `sluice run`, the job that they describe, and what one rank does of the job.
+// What `sluice run` does: its options, the job that they describe, whether the job fits into memory, what one
+// rank does of it, all ranks together, and the texts that it prints.
 //
 // RunOptions, Job and RankFigures are values, the same at all ranks except for the figures. A Rank is a
-// resource type, used only by the thread that runs it.
+// resource type, used only by the thread that runs it. All outputs of a run appear, or none; rank 0 prints
+// the report of all.
 #pragma once
 
 #include <optional>
@@ -10,6 +12,8 @@
 #include <vector>
 
 #include "runtime/api/context.h"
+#include "runtime/base/memory_left.h"
+#include "runtime/comm/transport.h"
 #include "tools/cli/run_tensors.h"
 #include "tools/moe/inputs.h"
 #include "tools/overlap/overlap.h"
@@ -79,5 +83,30 @@ std::string encodeFigures(const RankFigures& figures);
 Expected<RankFigures> decodeFigures(std::string_view bytes);
 std::string encodeTrace(const Trace& trace);
 Expected<Trace> decodeTrace(std::string_view bytes);
+
+// Loads this rank's inputs, runs, and writes its outputs if all ranks can write theirs. Collective, even if
+// this rank has no job: then all ranks get the reason. Returns the exit status; kExitFailure if another rank
+// prints the error.
+Expected<int> runAsRank(const Expected<Job>& job, double timeoutSeconds, Transport& transport);
+
+// Runs all ranks as threads of this process. Error: the error of the rank that failed first.
+Expected<int> runThreads(const Job& job);
+
+// Tells whether the ranks fit into memory, before any memory is used. Lower bounds for all ranks together:
+// the bytes of their tensors, and of the memory of their steps. If inputs are read from files, no tokens are
+// counted.
+struct RunMemory {
+  double inputs = 0, outputs = 0, steps = 0;  // bytes
+};
+RunMemory estimateMemory(const Job& job);
+
+// Error: more than is left, with the numbers.
+Status checkMemory(const Job& job, const MemoryLeft& left = memoryLeft());
+
+// Tables of all ranks. `areProcesses`: each rank is a process with memory of its own.
+std::string reportRun(const Job& job, const std::vector<RankFigures>& ranks, bool areProcesses);
+
+// The figures of --overlap as a table, with what its columns mean.
+std::string overlapText(const std::vector<EntryOverlap>& overlap);
 
 }  // namespace sluice::tools

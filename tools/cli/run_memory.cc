@@ -1,9 +1,9 @@
-#include "tools/cli/run_memory.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
+
+#include "tools/cli/run_job.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,5 +1,3 @@
-#include "tools/cli/run_ranks.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,8 +17,7 @@
 #include "runtime/base/threads.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/cli/run_memory.h"
-#include "tools/cli/run_report.h"
+#include "tools/cli/run_job.h"
 #include "tools/command_line.h"
 #include "tools/launch/rank_gather.h"
 #include "tools/overlap/overlap_report.h"

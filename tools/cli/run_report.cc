@@ -1,9 +1,8 @@
-#include "tools/cli/run_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "tools/cli/run_job.h"
 #include "tools/overlap/overlap_report.h"
 
 namespace sluice::tools {

@@ -12,13 +12,11 @@
 #include "tools/cli/run_tensors.h"
 #include "tools/cli/step_flags.h"
 #include "tools/progress.h"
-#include "tools/simulate/compare.h"
-#include "tools/simulate/device.h"
 #include "tools/simulate/measured.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/steps.h"
+#include "tools/trace/read_trace.h"
 #include "tools/trace/steps.h"
-#include "tools/trace/trace_files.h"
 
 namespace sluice::tools {
 namespace {

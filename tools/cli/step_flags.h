@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/expected.h"
-#include "tools/simulate/step_routing.h"
+#include "tools/simulate/steps.h"
 
 namespace sluice::tools {
 

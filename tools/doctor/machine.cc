@@ -1,5 +1,3 @@
-#include "tools/doctor/machine.h"
-
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
@@ -10,6 +8,7 @@
 #include "runtime/base/memory_left.h"
 #include "runtime/base/processor.h"
 #include "runtime/workers/cores.h"
+#include "tools/doctor/doctor.h"
 #include "tools/launch/run_command.h"
 
 namespace sluice::tools {

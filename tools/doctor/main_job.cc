@@ -1,5 +1,3 @@
-#include "tools/doctor/main_job.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,6 +5,7 @@
 
 #include "runtime/base/scratch_folder.h"
 #include "tools/cli/files.h"
+#include "tools/doctor/doctor.h"
 #include "tools/ffn_graph.h"
 #include "tools/launch/run_command.h"
 

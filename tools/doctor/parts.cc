@@ -1,11 +1,10 @@
-#include "tools/doctor/parts.h"
-
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <filesystem>
 
 #include "runtime/gpu/cuda/cuda_device.h"
+#include "tools/doctor/doctor.h"
 #include "tools/launch/run_command.h"
 
 namespace sluice::tools {

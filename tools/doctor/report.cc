@@ -1,8 +1,8 @@
-#include "tools/doctor/report.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+
+#include "tools/doctor/doctor.h"
 
 namespace sluice::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include "runtime/comm/in_process.h"
 #include "runtime/gpu/cuda/cuda_device.h"
 #include "runtime/gpu/gpu_backend.h"
-#include "tools/gpu_check/probe_run.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice::tools {
 

@@ -1,13 +1,15 @@
 // Checks of a GPU with whole programs: the results of CPU threads, the same bits for any number of blocks and
-// in any run, the report of a signal that is lost, and times.
+// in any run, the report of a signal that is lost, and times. And the command gpu_check, on a machine that
+// main() gives.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "tools/gpu_check/check_machine.h"
-#include "tools/gpu_check/check_result.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice::tools {
 
@@ -23,5 +25,11 @@ struct CheckPlan {
 
 // Runs all checks; each result is reported as soon as it is known. Returns whether all passed.
 bool runChecks(const CheckPlan& plan, const BackendsOf& backends, const ReportResult& report);
+
+// By the value of --device.
+using MachineOf = std::function<CheckMachine(const std::string& device)>;
+
+// Returns the exit status.
+int runGpuCheck(int argc, char** argv, const MachineOf& machineOf);
 
 }  // namespace sluice::tools

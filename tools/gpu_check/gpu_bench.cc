@@ -8,8 +8,7 @@
 #include "tools/bench/bench_gpu.h"
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/cli/run_main.h"
-#include "tools/version.h"
+#include "tools/command_line.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,7 +1,7 @@
 // gpu_check: everything that a GPU can be checked for with compiled programs, a line for each check.
 #include <fmt/format.h>
 
-#include "tools/gpu_check/gpu_check_main.h"
+#include "tools/gpu_check/checks.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,5 +1,3 @@
-#include "tools/gpu_check/gpu_check_main.h"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,10 +9,9 @@
 
 #include "tools/cli/command.h"
 #include "tools/cli/files.h"
-#include "tools/cli/run_main.h"
+#include "tools/command_line.h"
 #include "tools/gpu_check/checks.h"
 #include "tools/gpu_check/ladder.h"
-#include "tools/version.h"
 
 namespace sluice::tools {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tools/gpu_check/check_machine.h"
-#include "tools/gpu_check/check_result.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice::tools {
 

@@ -4,7 +4,7 @@
 
 #include "compiler/target/target.h"
 #include "runtime/program/codec.h"
-#include "tools/bench/compile_gpu.h"
+#include "tools/bench/bench_layer.h"
 
 namespace sluice::tools {
 namespace {

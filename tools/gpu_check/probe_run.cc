@@ -1,8 +1,7 @@
-#include "tools/gpu_check/probe_run.h"
-
 #include <fmt/format.h>
 
 #include "runtime/base/clock.h"
+#include "tools/gpu_check/probes.h"
 
 namespace sluice::tools {
 

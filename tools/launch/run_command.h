@@ -1,7 +1,8 @@
-// Runs a command for its output, with a limit on its time.
+// Runs a command for its output, with a limit on its time, or replaces this process by another tool of
+// Sluice.
 //
-// Free function; called while the process has one thread. However this process ends, the command ends with
-// it.
+// Free functions; called while the process has one thread. However this process ends, a command that it runs
+// ends with it.
 #pragma once
 
 #include <string>
@@ -26,5 +27,15 @@ struct CommandResult {
 // A program that does not exist has status 127. Error: no process can be started.
 Expected<CommandResult> runCommand(const std::vector<std::string>& arguments, double seconds,
                                    const std::string& folder = ".");
+
+// The path of the program that this process runs; empty if the system does not report it.
+std::string ownPath();
+
+// The command line of this process, argv[0] first.
+Expected<std::vector<std::string>> ownCommandLine();
+
+// Replaces this process by `tool`, found next to its program or on the PATH; arguments[0] is replaced.
+// Returns only if that fails, with the error.
+Error startTool(const std::string& tool, std::vector<std::string> arguments);
 
 }  // namespace sluice::tools

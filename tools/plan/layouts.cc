@@ -1,8 +1,8 @@
-#include "tools/plan/layouts.h"
-
 #include <fmt/format.h>
 
 #include <charconv>
+
+#include "tools/plan/plan.h"
 
 namespace sluice::tools {
 namespace {

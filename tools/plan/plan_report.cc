@@ -1,5 +1,3 @@
-#include "tools/plan/plan_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <numeric>
 
 #include "compiler/report/memory_report.h"
+#include "tools/plan/plan.h"
 #include "tools/simulate/report.h"
 
 namespace sluice::tools {

@@ -1,4 +1,5 @@
-// A report of one program or run, or of two side by side: a page, or text.
+// A report of one program or run, or of two side by side: a page, or text; and the picture of a run, for
+// papers and web pages.
 //
 // Free functions of values.
 #pragma once
@@ -20,5 +21,9 @@ std::string runText(const ReportSource& source);
 
 // The facts and tables of each source's program and, if it has one, its run, one source after the other.
 std::string reportText(const std::vector<ReportSource>& sources);
+
+// For each rank a row of what was being sent to it, and a row per worker with its tasks and waits. Of more
+// than 8 ranks the first 8, which the picture says. Error: there is no step to draw.
+Expected<std::string> reportSvg(const ReportSource& source);
 
 }  // namespace sluice::tools

@@ -1,5 +1,3 @@
-#include "tools/report/svg.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "runtime/program/text_names.h"
 #include "runtime/trace/chrome_trace.h"
+#include "tools/report/report.h"
 #include "tools/report/run.h"
 #include "tools/report/sections.h"
 

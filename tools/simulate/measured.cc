@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
+#include "runtime/program/text_names.h"
 #include "tools/trace/steps.h"
 
 namespace sluice::tools {
+
 namespace {
 
 double measureDuration(const TraceSpan& span) { return static_cast<double>(span.end - span.begin) * 1e-9; }
@@ -17,6 +20,16 @@ double measureDuration(const std::vector<Trace>& ranks, const TracedStep& step) 
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     longest = std::max(longest, timeAfterBind(ranks[rank], ranks[rank].spans[step.runs[rank]]));
   return static_cast<double>(longest) * 1e-9;
+}
+
+std::string line(const std::string& name, int64_t tasks, double measured, double predicted) {
+  return fmt::format("{:<40}{:>10}{:>14.4f}{:>14.4f}{:>10}\n", name, tasks, measured * 1e3, predicted * 1e3,
+                     measured > 0 ? fmt::format("{:+.1f}", 100 * (predicted / measured - 1)) : "-");
+}
+
+std::string head(const char* name) {
+  return fmt::format("{:<40}{:>10}{:>14}{:>14}{:>10}\n", name, "tasks", "measured ms", "predicted ms",
+                     "error %");
 }
 
 }  // namespace
@@ -52,6 +65,40 @@ Expected<MeasuredRun> measureRun(const TracedProgram& traced) {
       family.seconds += measureDuration(span);
     }
   return run;
+}
+
+Expected<std::string> compareText(const TaskProgram& program, const std::vector<SimResult>& results,
+                                  const MeasuredRun& measured) {
+  assert(results.size() == measured.entries.size());
+  std::string families = head("family"), entries = head("entry, after bind");
+  double allMeasured = 0, allPredicted = 0;
+  int64_t allTasks = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const SimResult& result = results[i];
+    double busyMeasured = 0, busyPredicted = 0;
+    for (size_t f = 0; f < result.families.size(); ++f) {
+      if (program.families[f].entry != result.entry) continue;
+      const MeasuredFamily& run = measured.families[f];
+      const std::string name = text::nameInEntry(program, program.families[f]);
+      if (run.tasks != result.families[f].tasks)
+        return Error{fmt::format("family '{}': found {} tasks, expected {} for this routing", name, run.tasks,
+                                 result.families[f].tasks)};
+      if (run.tasks == 0) continue;
+      const double predicted = toSeconds(result.families[f].busy);
+      families += line(name, run.tasks, run.seconds, predicted);
+      busyMeasured += run.seconds;
+      busyPredicted += predicted;
+    }
+    families +=
+        line(program.at(result.entry).name + ", all tasks", result.tasks, busyMeasured, busyPredicted);
+    entries +=
+        line(program.at(result.entry).name, result.tasks, measured.entries[i].seconds, toSeconds(result.end));
+    allMeasured += measured.entries[i].seconds;
+    allPredicted += toSeconds(result.end);
+    allTasks += result.tasks;
+  }
+  if (results.size() > 1) entries += line("all", allTasks, allMeasured, allPredicted);
+  return families + "\n" + entries;
 }
 
 }  // namespace sluice::tools

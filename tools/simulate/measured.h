@@ -1,14 +1,16 @@
-// The times of a recorded run, and its routing for a simulation of the same.
+// The times of a recorded run, its routing for a simulation of the same, and the comparison of both.
 //
 // Value types and free functions of values.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
-#include "tools/simulate/step_routing.h"
+#include "runtime/sim/sim_result.h"
+#include "tools/simulate/steps.h"
 #include "tools/trace/read_trace.h"
 
 namespace sluice::tools {
@@ -33,5 +35,11 @@ struct MeasuredRun {
 // Measures one run of each entry, or of some, at all ranks. Errors: from findSteps() and findRouting();
 // several runs of an entry, or none of any.
 Expected<MeasuredRun> measureRun(const TracedProgram& traced);
+
+// Compares a simulation with a recorded run of the same step: predicted and measured times of families and
+// entries, and their differences in percent of the measured. `results` has the entries of `measured`, in that
+// order. Error: other numbers of tasks, so that it is the run of another routing (family, found, expected).
+Expected<std::string> compareText(const TaskProgram& program, const std::vector<SimResult>& results,
+                                  const MeasuredRun& measured);
 
 }  // namespace sluice::tools

@@ -6,7 +6,7 @@
 
 #include "runtime/program/program.h"
 #include "runtime/sim/sim_result.h"
-#include "tools/simulate/device.h"
+#include "tools/simulate/steps.h"
 
 namespace sluice::tools {
 

@@ -1,4 +1,5 @@
-// Reads the text of a trace file (runtime/trace/chrome_trace.h) back: its programs, spans and routings.
+// Reads the text of a trace file (runtime/trace/chrome_trace.h) back: its programs, spans and routings; and
+// puts the files of the ranks of a job together.
 //
 // Value types and free functions; any thread.
 #pragma once
@@ -31,5 +32,12 @@ Expected<TraceFile> parseTrace(const std::string& text);
 
 // As Trace has them: by worker, then by time.
 void sortSpans(Trace& trace);
+
+// Reads one file, or one per rank, put together as one. "{rank}" in the path stands for the files of the
+// ranks of a job, of which some may be missing. Then a program has a trace of every rank, empty if no file
+// has it. Groups of ranks with the same program become several programs. Times of files with other clocks
+// than the first file's are aligned at the last exchange that they have in common, or else at their ends.
+// Errors begin with the path: from parseTrace(); no file; times that cannot be of one job.
+Expected<std::vector<TracedProgram>> readTrace(const std::string& path);
 
 }  // namespace sluice::tools

@@ -8,7 +8,10 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/trace/chrome_trace.h"
+
 namespace sluice::tools {
+
 namespace {
 
 // The tasks and waits of each run of a rank, by the run's span: what began in it and belongs to its entry.
@@ -195,6 +198,26 @@ Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<
 std::string chromeTraceWithArrows(const Plan& plan, const std::vector<Trace>& ranks) {
   const Expected<std::vector<WaitEnd>> ends = findWaitEnds(plan, ranks);
   return chromeTrace({{&plan.program(), 0, ranks, ends ? *ends : std::vector<WaitEnd>()}});
+}
+
+WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t worker) {
+  WorkerTime time;
+  const TraceSpan* last = nullptr;
+  for (const TraceSpan& span : std::ranges::equal_range(trace.spans, worker, {}, &TraceSpan::worker)) {
+    const int64_t length = span.end - span.begin;
+    // the time between two runs belongs to neither
+    if (last && span.kind != SpanKind::kStart) time.overhead += span.begin - last->end;
+    last = &span;
+    if (span.kind == SpanKind::kTask) {
+      time.busy += length;
+      ++time.tasks;
+    } else if (isWait(span.kind)) {
+      (isArrival(program, span.event) ? time.arrival : time.producer) += length;
+    } else {
+      (span.kind == SpanKind::kStart ? time.start : time.end) += length;
+    }
+  }
+  return time;
 }
 
 }  // namespace sluice::tools

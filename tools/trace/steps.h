@@ -1,9 +1,10 @@
-// The steps in the traces of all ranks: which runs of an entry belong together, their tables made again, and
-// which task ended each wait.
+// The steps in the traces of all ranks: which runs of an entry belong together, their tables made again,
+// which task ended each wait, and how workers spent their time, by cause.
 //
 // Value types and free functions of values.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "runtime/base/expected.h"
 #include "runtime/exec/plan.h"
 #include "runtime/exec/trace_span.h"
+#include "runtime/program/program.h"
 #include "runtime/sim/bind_all.h"
 #include "runtime/trace/chrome_trace.h"
 #include "tools/explain/task_links.h"
@@ -58,5 +60,20 @@ Expected<std::vector<WaitEnd>> findWaitEnds(const Plan& plan, const std::vector<
 
 // A trace file of all ranks, with an arrow to each wait from the task that ended it, if these can be found.
 std::string chromeTraceWithArrows(const Plan& plan, const std::vector<Trace>& ranks);
+
+// How one worker spent its time, by cause, in nanoseconds.
+struct WorkerTime {
+  int64_t tasks = 0;     // number of tasks
+  int64_t busy = 0;      // kernels and signals
+  int64_t overhead = 0;  // between spans: finding and fetching a task
+  int64_t arrival = 0;   // waits for rows that a rank sends
+  int64_t producer = 0;  // waits for a task of this rank
+  int64_t start = 0;
+  int64_t end = 0;
+  int64_t total() const { return busy + overhead + arrival + producer + start + end; }
+};
+
+// Over all spans of `worker`.
+WorkerTime timeOfWorker(const TaskProgram& program, const Trace& trace, int32_t worker);
 
 }  // namespace sluice::tools

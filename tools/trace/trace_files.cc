@@ -1,5 +1,3 @@
-#include "tools/trace/trace_files.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 
 #include "runtime/base/rank_path.h"
 #include "tools/cli/files.h"
+#include "tools/trace/read_trace.h"
 
 namespace sluice::tools {
 namespace {

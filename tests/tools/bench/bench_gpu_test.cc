@@ -10,7 +10,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/gpu/edited_backend.h"
 #include "tests/runtime/gpu/model_group.h"
-#include "tools/bench/compile_gpu.h"
+#include "tools/bench/bench_layer.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,6 +1,6 @@
-#include "tools/bench/plot.h"
-
 #include <catch2/catch.hpp>
+
+#include "tools/bench/report.h"
 
 namespace sluice::tools {
 namespace {

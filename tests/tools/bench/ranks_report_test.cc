@@ -1,7 +1,7 @@
-#include "tools/bench/ranks_report.h"
-
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+
+#include "tools/bench/report.h"
 
 namespace sluice::tools {
 namespace {

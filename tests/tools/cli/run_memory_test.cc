@@ -1,5 +1,3 @@
-#include "tools/cli/run_memory.h"
-
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>

@@ -1,5 +1,3 @@
-#include "tools/cli/run_ranks.h"
-
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -7,6 +5,7 @@
 #include "runtime/program/codec.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/scarce_threads.h"
+#include "tools/cli/run_job.h"
 
 namespace sluice::tools {
 namespace {

@@ -1,9 +1,7 @@
-#include "tools/doctor/report.h"
-
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tools/doctor/main_job.h"
+#include "tools/doctor/doctor.h"
 
 namespace sluice::tools {
 namespace {

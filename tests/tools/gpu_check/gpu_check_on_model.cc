@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "tests/tools/gpu_check/model_machine.h"
-#include "tools/gpu_check/gpu_check_main.h"
+#include "tools/gpu_check/checks.h"
 
 int main(int argc, char** argv) {
   using namespace sluice::tools;

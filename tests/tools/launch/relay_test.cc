@@ -1,6 +1,6 @@
-#include "tools/launch/relay.h"
-
 #include <catch2/catch.hpp>
+
+#include "tools/launch/launch.h"
 
 namespace sluice::tools {
 namespace {

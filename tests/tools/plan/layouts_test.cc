@@ -1,6 +1,6 @@
-#include "tools/plan/layouts.h"
-
 #include <catch2/catch.hpp>
+
+#include "tools/plan/plan.h"
 
 namespace sluice::tools {
 namespace {

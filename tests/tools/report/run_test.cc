@@ -7,9 +7,8 @@
 #include "tests/runtime/sim/sim_run.h"
 #include "tests/testing/moe_program.h"
 #include "tools/report/report.h"
-#include "tools/report/svg.h"
 #include "tools/simulate/steps.h"
-#include "tools/trace/trace_files.h"
+#include "tools/trace/read_trace.h"
 
 namespace sluice::tools {
 namespace {

@@ -10,7 +10,7 @@
 #include "tools/cli/files.h"
 #include "tools/explain/task_links.h"
 #include "tools/simulate/steps.h"
-#include "tools/trace/trace_files.h"
+#include "tools/trace/read_trace.h"
 
 namespace sluice::tools {
 namespace {

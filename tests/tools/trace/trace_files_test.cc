@@ -1,6 +1,4 @@
 // Trace files of single ranks, put together.
-#include "tools/trace/trace_files.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -10,6 +8,7 @@
 #include "tests/testing/moe_program.h"
 #include "tools/cli/files.h"
 #include "tools/simulate/steps.h"
+#include "tools/trace/read_trace.h"
 #include "tools/trace/steps.h"
 
 namespace sluice::tools {

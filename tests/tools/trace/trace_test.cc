@@ -5,7 +5,7 @@
 #include "runtime/trace/chrome_trace.h"
 #include "runtime/trace/task_work.h"
 #include "tests/testing/moe_program.h"
-#include "tools/trace/worker_time.h"
+#include "tools/trace/steps.h"
 
 namespace sluice::tools {
 namespace {

@@ -10,10 +10,11 @@
 
 #include "ops/bench/probes.h"
 #include "runtime/base/threads.h"
+#include "runtime/bench/chain.h"
 #include "tools/calibrate/measure.h"
-#include "tools/calibrate/stopwatch.h"
 
 namespace sluice::tools {
+
 namespace {
 
 using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
@@ -249,6 +250,20 @@ Expected<LinkRates> measureLink(const ops::KernelSet& kernels, int cores, const 
   other->join();
   link.latency = std::min(best / (2.0 * kTrips), 1.0);
   return link;
+}
+
+Expected<double> measureTask(int cores, const Effort& effort) {
+  ChainShape shape;
+  shape.cores = std::min(cores, 2);
+  const auto chain = Chain::create(shape, shape.cores);
+  if (!chain) return chain.error();
+  double best = 1;
+  for (int pass = 0; pass < 4 * effort.passes + 2; ++pass) {
+    if (Status ran = (*chain)->run(); !ran) return ran.error();
+    const RunStats& stats = (*chain)->context().lastRun();
+    best = std::min(best, (stats.runSeconds - stats.bindSeconds) / static_cast<double>(stats.tasks));
+  }
+  return best * shape.cores;
 }
 
 }  // namespace sluice::tools

@@ -1,4 +1,4 @@
-#include "tools/report/table.h"
+#include "tools/report/tables.h"
 
 #include <fmt/format.h>
 

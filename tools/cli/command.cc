@@ -1,11 +1,10 @@
-#include "tools/cli/run_main.h"
+#include "tools/cli/command.h"
 
 #include <fmt/format.h>
 
 #include <exception>
 
 #include "runtime/base/pending_file.h"
-#include "tools/cli/command.h"
 #include "tools/command_line.h"
 
 namespace sluice::tools {
