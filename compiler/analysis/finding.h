@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "runtime/base/expected.h"
+#include "runtime/base/one_line.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
@@ -29,7 +30,11 @@ using Analyzed = std::variant<T, Finding>;
 
 // One line of an error report: "file:line:column: error: message", or "error: message" if `source`, the place
 // of a node, is empty. `severity` is "error" or "note".
-std::string reportLine(std::string_view source, std::string_view severity, std::string_view message);
+inline std::string reportLine(std::string_view source, std::string_view severity, std::string_view message) {
+  std::string line(source);
+  if (!source.empty()) line += ": ";
+  return oneLine(line.append(severity).append(": ").append(message));
+}
 
 // The error about one family, with the place of its node.
 inline Error errorAt(const Family& family, std::string_view message) {

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/analysis/memory_lifetimes.h"
-
 namespace sluice {
 namespace {
 

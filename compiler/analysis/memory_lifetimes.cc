@@ -1,11 +1,11 @@
-#include "compiler/analysis/memory_lifetimes.h"
-
+// Lifetimes of buffers, and the bytes that must be live at once.
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <numeric>
 
-#include "compiler/analysis/coverage.h"
+#include "compiler/analysis/events.h"
+#include "compiler/analysis/memory.h"
 #include "runtime/program/space_table.h"
 
 namespace sluice {

@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/analysis/cores.h"
 #include "compiler/analysis/finding.h"
-#include "compiler/analysis/lane_order.h"
+#include "compiler/analysis/lanes.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/program/verify.h"
 

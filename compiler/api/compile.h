@@ -68,7 +68,7 @@ Expected<TaskProgram> compile(const std::string& path, const Target& target, con
 Expected<TaskProgram> compileText(std::string_view text, const std::string& name, const Target& target,
                                   const CompileOptions& options);
 
-// The graph as IR; ir.h.
+// The graph as IR; pipeline.h.
 struct Ir;
 using IrPointer = std::shared_ptr<const Ir>;
 

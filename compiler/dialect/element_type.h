@@ -1,4 +1,4 @@
-// Converts element types of tensors between MLIR and graphs or programs.
+// Types of tensors, and their element types in MLIR and in graphs or programs.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,10 @@
 #include "runtime/base/dtype.h"
 
 namespace sluice {
+
+inline moe::MoeTensorType moeTensorType(mlir::Value value) {
+  return llvm::cast<moe::MoeTensorType>(value.getType());
+}
 
 inline mlir::Type mlirElementType(mlir::MLIRContext* context, DType type) {
   switch (type) {

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "compiler/dialect/enum_words.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -16,6 +15,22 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "runtime/program/op_table.h"
+#include "runtime/program/words.h"
+
+namespace sluice {
+
+// Parses a word of program.fbs, for the attributes of the dialect.
+template <class E>
+mlir::FailureOr<E> parseEnumWord(mlir::AsmParser& parser) {
+  const mlir::SMLoc location = parser.getCurrentLocation();
+  std::string word;
+  if (parser.parseKeywordOrString(&word)) return mlir::failure();
+  if (const auto value = text::fromWord<E>(word)) return *value;
+  return parser.emitError(location) << "found '" << word << "', expected " << text::wordList<E>();
+}
+
+}  // namespace sluice
 
 // Generated from moe.td; MLIR's generators leave parameters unused.
 #pragma GCC diagnostic push
@@ -59,6 +74,19 @@ bool isDispatch(mlir::Operation* op);
 
 // Gives the attribute to all sums in `root`.
 void accumulateAll(mlir::Operation* root);
+
+// The op of a program (runtime/program/op_table.h) that the node becomes; none: a route, or a combine, which
+// becomes two.
+std::optional<OpKind> findOpKind(mlir::Operation* node);
+
+// All operands, and all results, in the order of moe.td; null where one is absent before the last.
+llvm::SmallVector<mlir::Value> collectOperands(mlir::Operation* node);
+llvm::SmallVector<mlir::Value> collectResults(mlir::Operation* node);
+
+// What a node that becomes one op reads, and what it gives: a value for each row of the op's reads and
+// writes, null where that is absent.
+llvm::SmallVector<mlir::Value> collectReads(mlir::Operation* node);
+llvm::SmallVector<mlir::Value> collectWrites(mlir::Operation* node);
 
 // Names the results of a node after their tensors, for readable IR.
 void nameResults(NodeOp node, mlir::OpAsmSetValueNameFn setName);

@@ -5,7 +5,6 @@
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/dialect/moe_factors.h"
-#include "compiler/dialect/node_operands.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/base/dtype.h"
 

@@ -1,11 +1,10 @@
-#include "compiler/export/graph_dot.h"
-
 #include <fmt/format.h>
 
 #include <map>
 #include <set>
 
 #include "compiler/dialect/moe_gradient.h"
+#include "compiler/export/graph_text.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 

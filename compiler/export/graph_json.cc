@@ -1,5 +1,3 @@
-#include "compiler/export/graph_json.h"
-
 #include <fmt/format.h>
 
 #include <map>
@@ -9,7 +7,8 @@
 
 #include "compiler/dialect/diagnostics.h"
 #include "compiler/dialect/element_type.h"
-#include "compiler/dialect/node_operands.h"
+#include "compiler/dialect/moe.h"
+#include "compiler/export/graph_text.h"
 #include "compiler/graph/ops.h"
 
 namespace sluice {

@@ -1,7 +1,7 @@
 // An entry for weight gradients alone, after derivation, when rows are weighted, amaxes known and kept rows
 // encoded: so its products read what they would read in `backward`.
 #include "compiler/dialect/moe_gradient.h"
-#include "compiler/passes/common.h"
+#include "compiler/passes/names.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"

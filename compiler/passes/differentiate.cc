@@ -6,7 +6,7 @@
 // values.
 #include "compiler/analysis/gradients.h"
 #include "compiler/dialect/moe_gradient.h"
-#include "compiler/passes/common.h"
+#include "compiler/passes/names.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"

@@ -1,13 +1,12 @@
-#include "compiler/passes/form_tasks.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "compiler/analysis/finding.h"
 #include "compiler/dialect/diagnostics.h"
-#include "compiler/dialect/node_operands.h"
+#include "compiler/dialect/moe.h"
 #include "compiler/passes/graph_buffers.h"
+#include "compiler/passes/passes.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/words.h"
 

@@ -1,7 +1,7 @@
 // Codes for weights, before derivation, and for the rows that are multiplied by them, after fusion.
 #include "compiler/dialect/element_type.h"
 #include "compiler/dialect/moe_gradient.h"
-#include "compiler/passes/common.h"
+#include "compiler/passes/names.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"

@@ -1,6 +1,6 @@
 // Rows of weight gradients are weighted where they are written, not where a product loads them.
 #include "compiler/dialect/moe_gradient.h"
-#include "compiler/passes/common.h"
+#include "compiler/passes/names.h"
 #include "compiler/passes/passes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "runtime/base/rounding.h"

@@ -8,7 +8,6 @@
 
 #include "compiler/analysis/decision.h"
 #include "compiler/dialect/moe.h"
-#include "compiler/report/family_work.h"
 #include "compiler/report/memory_report.h"
 #include "runtime/program/verify.h"
 
@@ -19,6 +18,17 @@ struct EventExplanation {
   EventId event;
   std::string when;              // "until all rows of the slot have arrived"; empty for a signal
   std::vector<std::string> why;  // "'dispatch' of any rank writes 'rows_x'", one reason per line
+};
+
+// The bytes and FLOPs of a family's tasks in one step of this rank, as formulas.
+//
+// Bytes count every operand once, as if repeated reads within a task came from a cache. A dispatch reads the
+// row of a token once for every expert that the token goes to. FLOPs count an addition, a multiplication, a
+// maximum, an exponential or a tanh of the op's formula as one each; copies count none.
+struct FamilyWork {
+  Formula read;     // bytes
+  Formula written;  // bytes
+  Formula flops;
 };
 
 struct FamilyExplanation {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/report/explain.h"
-#include "compiler/report/memory_json.h"
+#include "compiler/report/memory_report.h"
 #include "runtime/program/space_table.h"
 #include "runtime/program/words.h"
 

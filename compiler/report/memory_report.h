@@ -1,13 +1,14 @@
 // How much memory a program needs, before anything runs: by region, by entry and in total, as formulas, with
-// the least that any plan could need (the peak of live bytes, memory_lifetimes.h).
+// the least that any plan could need (the peak of live bytes, analysis/memory.h).
 //
 // Value types and free functions. Programs passed verify().
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "compiler/analysis/memory_lifetimes.h"
+#include "compiler/analysis/memory.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
@@ -39,5 +40,11 @@ double overPeak(const TaskProgram& program, const EntryMemory& memory);
 // tensors.
 std::string printMemoryTotals(const TaskProgram& program, const MemoryReport& report,
                               const std::string& indent);
+
+// Figures as JSON: {"fixed", "T", "R", "P"}, and "E" if ranks own different numbers of experts: the factors,
+// and "balanced": the value in a balanced step with max_tokens.
+nlohmann::ordered_json formulaJson(const TaskProgram& program, const Formula& formula);
+
+nlohmann::ordered_json memoryJson(const TaskProgram& program, const MemoryReport& report);
 
 }  // namespace sluice

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "compiler/analysis/memory_lifetimes.h"
+#include "compiler/analysis/memory.h"
 
 namespace sluice {
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/analysis/tiles.h"
@@ -31,6 +32,15 @@ struct Target {
   Windows windows;
   std::optional<Rates> rates;  // of one of its cores; none: sizes cannot be chosen by the cost model
 };
+
+// A device model of the folder targets, embedded in the program, so that it works wherever it is copied to.
+struct ShippedTarget {
+  std::string_view name;
+  std::string_view text;  // of the file
+};
+
+// In alphabetical order. Generated from the files; any thread may call it.
+std::span<const ShippedTarget> shippedTargets();
 
 // Reads the model `nameOrPath`: a path if it ends in ".json", else the name of a file in the first of
 // `folders` that has it, or else of a model that is embedded in this program (targets/); "native" is the

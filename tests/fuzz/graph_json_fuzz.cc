@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/export/graph_json.h"
+#include "compiler/export/graph_text.h"
 #include "compiler/graph/read_graph.h"
 #include "tests/fuzz/fuzz.h"
 

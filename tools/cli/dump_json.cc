@@ -3,7 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "compiler/report/memory_json.h"
+#include "compiler/report/memory_report.h"
 #include "runtime/program/verify.h"
 #include "runtime/program/words.h"
 

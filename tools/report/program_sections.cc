@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "compiler/analysis/memory_lifetimes.h"
+#include "compiler/analysis/memory.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"
 #include "runtime/program/text_names.h"

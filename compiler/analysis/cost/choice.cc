@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "compiler/analysis/cost/seen_sizes.h"
-#include "compiler/analysis/cost/time_text.h"
 #include "runtime/program/op_table.h"
 
 namespace sluice {

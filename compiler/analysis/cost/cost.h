@@ -8,14 +8,14 @@
 //   latency
 //
 // If matrix and vector cores are separate, work / cores is computed for each kind as if no other used the
-// memory, and the kind that takes longest counts. schedule_choice.h follows the schedule task by task.
+// memory, and the kind that takes longest counts. choice.h follows the schedule task by task.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "compiler/analysis/cores.h"
 #include "compiler/analysis/cost/routing.h"
+#include "compiler/analysis/lanes.h"
 #include "compiler/analysis/tiles.h"
 #include "runtime/cost/rates.h"
 #include "runtime/program/program.h"

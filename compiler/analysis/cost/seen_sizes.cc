@@ -8,8 +8,6 @@
 #include <set>
 #include <tuple>
 
-#include "compiler/analysis/cost/time_text.h"
-
 namespace sluice {
 namespace {
 
@@ -112,6 +110,10 @@ std::string sizesText(const CutSizes& sizes) {
   return fmt::format("slots of {} rows and {} tokens, tiles of {} columns and of {} x {}", sizes.slotRows,
                      sizes.tokenSlot, sizes.tiles.gmmColumns, sizes.tiles.weightGradRows,
                      sizes.tiles.weightGradColumns);
+}
+
+std::string timeText(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
 }
 
 }  // namespace sluice

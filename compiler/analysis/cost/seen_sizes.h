@@ -56,6 +56,8 @@ class SeenSizes {
   size_t fastest_ = 0;
 };
 
+// Sizes, and seconds, in the form in which decisions print them.
 std::string sizesText(const CutSizes& sizes);
+std::string timeText(double seconds);
 
 }  // namespace sluice

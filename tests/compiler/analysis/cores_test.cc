@@ -1,7 +1,6 @@
-#include "compiler/analysis/cores.h"
-
 #include <catch2/catch.hpp>
 
+#include "compiler/analysis/lanes.h"
 #include "runtime/program/op_table.h"
 #include "tests/testing/moe_program.h"
 #include "tests/testing/separate_cores.h"

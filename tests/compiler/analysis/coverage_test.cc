@@ -1,7 +1,6 @@
-#include "compiler/analysis/coverage.h"
-
 #include <catch2/catch.hpp>
 
+#include "compiler/analysis/events.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {

@@ -1,7 +1,6 @@
-#include "compiler/analysis/lane_order.h"
-
 #include <catch2/catch.hpp>
 
+#include "compiler/analysis/lanes.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {

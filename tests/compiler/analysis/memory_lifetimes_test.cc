@@ -1,5 +1,3 @@
-#include "compiler/analysis/memory_lifetimes.h"
-
 #include <catch2/catch.hpp>
 
 #include "compiler/analysis/memory.h"

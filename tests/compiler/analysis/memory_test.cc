@@ -5,7 +5,6 @@
 #include <map>
 #include <random>
 
-#include "compiler/analysis/memory_lifetimes.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {

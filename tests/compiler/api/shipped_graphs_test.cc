@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "compiler/api/compile.h"
-#include "compiler/api/ir.h"
+#include "compiler/api/pipeline.h"
 #include "compiler/dialect/moe.h"
 #include "compiler/report/memory_report.h"
 #include "runtime/program/text.h"

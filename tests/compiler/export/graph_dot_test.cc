@@ -1,8 +1,7 @@
-#include "compiler/export/graph_dot.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "compiler/export/graph_text.h"
 #include "compiler/graph/read_graph.h"
 #include "tests/testing/moe_program.h"
 

@@ -1,9 +1,8 @@
-#include "compiler/export/graph_json.h"
-
 #include <array>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "compiler/export/graph_text.h"
 #include "compiler/graph/read_graph.h"
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/Parser/Parser.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "compiler/api/compile.h"
-#include "compiler/api/ir.h"
+#include "compiler/api/pipeline.h"
 
 namespace sluice {
 namespace {

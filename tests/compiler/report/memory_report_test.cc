@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
-#include "compiler/report/memory_json.h"
 #include "tests/testing/moe_program.h"
 
 namespace sluice {

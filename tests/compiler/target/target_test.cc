@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/target/shipped_targets.h"
 #include "runtime/base/processor.h"
 
 namespace sluice {

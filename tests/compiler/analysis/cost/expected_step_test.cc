@@ -1,8 +1,7 @@
-#include "compiler/analysis/cost/expected_step.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "compiler/analysis/cost/choice.h"
 #include "runtime/program/space_table.h"
 #include "tests/compiler/analysis/cost/problem_parts.h"
 

@@ -1,7 +1,6 @@
-#include "compiler/analysis/cost/schedule_choice.h"
-
 #include <catch2/catch.hpp>
 
+#include "compiler/analysis/cost/choice.h"
 #include "compiler/analysis/events.h"
 #include "compiler/analysis/task_phases.h"
 #include "tests/compiler/analysis/cost/problem_parts.h"
