@@ -13,7 +13,7 @@
 #include "compiler/api/compile.h"
 #include "compiler/target/target.h"
 #include "runtime/api/make_device.h"
-#include "runtime/base/processor.h"
+#include "runtime/base/machine.h"
 #include "runtime/workers/cores.h"
 #include "tools/bench/bench_gpu.h"
 #include "tools/bench/bench_layer.h"

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "compiler/target/figures.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/one_line.h"
-#include "runtime/base/processor.h"
 
 namespace sluice {
 namespace {

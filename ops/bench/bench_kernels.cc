@@ -18,7 +18,7 @@
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
 #include "runtime/abi/kernels.h"
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/tiling.h"
 
 namespace sluice::ops {

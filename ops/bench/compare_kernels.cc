@@ -18,8 +18,8 @@
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
 #include "runtime/abi/kernels.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/hash.h"
-#include "runtime/base/seconds.h"
 #include "runtime/base/threads.h"
 
 namespace sluice::ops {

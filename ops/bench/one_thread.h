@@ -9,7 +9,7 @@
 #include <span>
 
 #include "runtime/abi/kernels.h"
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 
 namespace sluice::ops {
 

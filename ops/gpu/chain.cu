@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ops/gpu/chain.h"
-#include "runtime/abi/gpu/chain_launch.h"
+#include "runtime/abi/gpu/chain_plan.h"
 
 namespace sluice::gpu {
 namespace {

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "runtime/abi/device.h"
-#include "runtime/abi/gpu/tensor_map.h"
+#include "runtime/abi/gpu/matrix.h"
 
 // An array stays in registers only where every index is a constant. Long loops stay loops, because code is
 // read through small caches.

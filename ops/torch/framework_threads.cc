@@ -7,7 +7,8 @@
 #include <atomic>
 #include <optional>
 
-#include "runtime/api/origin.h"
+#include "runtime/base/child_process.h"
+#include "runtime/workers/workers.h"
 
 namespace sluice {
 namespace {

@@ -19,7 +19,7 @@
 #include "ops/torch/layer_signature.h"
 #include "ops/torch/saved_sets.h"
 #include "runtime/api/context.h"
-#include "runtime/api/origin.h"
+#include "runtime/base/child_process.h"
 
 namespace sluice {
 

@@ -14,7 +14,7 @@
 #include "ops/torch/block_pool.h"
 #include "ops/torch/layer_state.h"
 #include "runtime/api/context.h"
-#include "runtime/api/origin.h"
+#include "runtime/base/child_process.h"
 #include "runtime/comm/transport.h"
 
 namespace sluice {

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "runtime/api/context.h"
-#include "runtime/api/origin.h"
 #include "runtime/api/sluice.h"
+#include "runtime/base/child_process.h"
 
 namespace sluice::capi {
 

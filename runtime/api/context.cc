@@ -7,10 +7,12 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/api/bindable.h"
 #include "runtime/api/context_impl.h"
-#include "runtime/api/on_hang.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/one_line.h"
+#include "runtime/base/rank_path.h"
+#include "runtime/comm/in_process.h"
+#include "runtime/workers/cores.h"
 
 namespace sluice {
 namespace {
@@ -23,6 +25,18 @@ Status checkOptions(const Transport& transport, const ContextOptions& options) {
   if (options.packedBytes < 0)
     return Error{fmt::format("{} bytes of packed weights, expected 0 or more", options.packedBytes)};
   return {};
+}
+
+// The file of this rank: `pattern` with "{rank}" replaced by the rank; by the variable RANK, if it is set, as
+// by torchrun, and ranks are processes, because several groups of ranks may belong to a job. Empty if
+// `pattern` is. Error: more than one rank and no "{rank}".
+Expected<std::string> makeHangFile(const std::string& pattern, const Transport& transport) {
+  if (pattern.empty()) return pattern;
+  if (transport.size() > 1 && !hasRank(pattern))
+    return Error{fmt::format("found no {} in '{}', expected it in the files of {} ranks", kRankInPath,
+                             oneLine(pattern), transport.size())};
+  const char* const variable = transport.kind() == "threads" ? nullptr : std::getenv("RANK");
+  return rankPath(pattern, variable ? variable : std::to_string(transport.rank()));
 }
 
 // For the trace of a step that fails; empty: none.
@@ -41,6 +55,22 @@ Expected<std::string> findHangFile(const Transport& transport, const ContextOpti
 }
 
 }  // namespace
+
+struct LocalRanks::Impl {
+  explicit Impl(int size) : group(size) {}
+  InProcessGroup group;
+};
+
+LocalRanks::LocalRanks(int size) : impl_(std::make_unique<Impl>(size)) { readMachine(); }
+LocalRanks::~LocalRanks() = default;
+Transport& LocalRanks::transport(int rank) { return impl_->group.transport(rank); }
+
+Expected<std::string> parseOnHang(std::string_view text) {
+  constexpr std::string_view kTrace = "trace", kFile = "trace=";
+  if (text == kTrace) return std::string("hang-{rank}.json");
+  if (text.starts_with(kFile) && text.size() > kFile.size()) return std::string(text.substr(kFile.size()));
+  return Error{fmt::format("found '{}', expected trace or trace=FILE", oneLine(text))};
+}
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 

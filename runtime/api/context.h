@@ -18,19 +18,29 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/api/local_ranks.h"
-#include "runtime/api/pending_step.h"
 #include "runtime/api/program.h"
 #include "runtime/api/workspace.h"
+#include "runtime/base/expected.h"
 #include "runtime/base/huge_pages.h"
-#include "runtime/exec/packed_weights.h"
-#include "runtime/exec/row_memory.h"
+#include "runtime/comm/transport.h"
+#include "runtime/exec/device.h"
 #include "runtime/exec/trace_span.h"
-#include "runtime/exec/work.h"
 
 namespace sluice {
 
 class Context;
+
+// The transports of `size` ranks that are threads of this process. Outlives its contexts.
+class LocalRanks {
+ public:
+  explicit LocalRanks(int size);
+  ~LocalRanks();
+  Transport& transport(int rank);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 enum class ExecutorKind : uint8_t {
   kParallel,  // `threads` workers; each tries the head of every lane that it serves
@@ -93,12 +103,38 @@ struct ContextOptions {
   const Context* savedOf = nullptr;
 };
 
+// The file in the words of --on-hang and SLUICE_ON_HANG, for ContextOptions::onHang: "trace"
+// (hang-{rank}.json) or "trace=FILE". Error: other words.
+Expected<std::string> parseOnHang(std::string_view text);
+
 struct RunStats {
   double bindSeconds = 0;
   double exchangeSeconds = 0;  // the part of bind until the counts of all ranks have arrived
   double runSeconds = 0;       // including bind
   int64_t tasks = 0;
   int64_t rows = 0;  // R
+};
+
+// A step that was submitted and may not have ended. Moved, not copied; its destructor waits. Thread-safe,
+// except for moves. It may outlive its context, whose destructor waits for all its steps.
+class PendingStep {
+ public:
+  ~PendingStep();
+  PendingStep(PendingStep&&) noexcept;
+  PendingStep& operator=(PendingStep&&) noexcept;
+
+  bool isDone() const;
+  // Waits, and returns what run() would have returned. May be called again.
+  Status wait();
+  // A step that has not begun never begins: it is done at once and fails at all other ranks, which stay
+  // usable. A running step is aborted at all ranks, and so is the transport. A finished step does not change.
+  void cancel();
+
+ private:
+  friend class Context;
+  class Impl;
+  explicit PendingStep(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 // One rank's side of a program: memory, workers, and the tensors bound to it. Not copied. Used by one thread

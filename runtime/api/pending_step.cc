@@ -1,7 +1,6 @@
-#include "runtime/api/pending_step.h"
-
 #include <fmt/format.h>
 
+#include "runtime/api/context.h"
 #include "runtime/api/pending_step_impl.h"
 
 namespace sluice {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "runtime/api/pending_step.h"
+#include "runtime/api/context.h"
 #include "runtime/api/workspace_impl.h"
 
 namespace sluice {

@@ -1,12 +1,15 @@
-// Program: a loaded and verified program; TensorView: memory that is bound to its tensors.
+// Program: a loaded and verified program; TensorView: memory that is bound to its tensors, and what may be
+// bound.
 //
 // Value types: a program is shared by its copies, and by any number of contexts and threads.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/dtype.h"
@@ -41,5 +44,14 @@ class Program {
  private:
   std::shared_ptr<const VerifiedProgram> verified_;
 };
+
+// The input or output of that name.
+std::optional<BufferId> findBindable(const TaskProgram& program, std::string_view name);
+
+// The error for a name that no tensor has; it lists the names that exist.
+Error unknownBindable(const TaskProgram& program, std::string_view name);
+
+// Errors: type, shape, number of tokens, no data, an address that is not a multiple of the element size.
+Status checkBindable(const TaskProgram& program, int rank, const Buffer& buffer, const TensorView& tensor);
 
 }  // namespace sluice

@@ -16,6 +16,25 @@ Status checkThreads(int threads) {
                            kMaxThreads)};
 }
 
+uint64_t Turns::take() {
+  std::lock_guard lock(mutex_);
+  return next_++;
+}
+
+void Turns::await(uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  if (now_ == ticket) return;
+  ++waiting_;
+  passed_.wait(lock, [&] { return now_ == ticket; });
+  --waiting_;
+}
+
+void Turns::pass() {
+  std::lock_guard lock(mutex_);
+  ++now_;
+  if (waiting_ > 0) passed_.notify_all();
+}
+
 Workspace::Impl::Impl(Transport& of, std::unique_ptr<Device> started, Team* lent)
     : memory(std::make_shared<const WorkMemory>()),
       transport(of),

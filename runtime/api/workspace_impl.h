@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -10,17 +11,33 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/api/origin.h"
 #include "runtime/api/workspace.h"
+#include "runtime/base/child_process.h"
 #include "runtime/exec/device.h"
 #include "runtime/exec/meeting.h"
-#include "runtime/exec/turns.h"
 #include "runtime/exec/work_memory.h"
 
 namespace sluice {
 
 // Whether this number of threads may be requested.
 Status checkThreads(int threads);
+
+// Serves requests in the order in which they were made. Thread-safe. One thread awaits each ticket, and
+// passes the turn on when it is done.
+class Turns {
+ public:
+  uint64_t take();
+  // Returns when all earlier tickets have been passed on.
+  void await(uint64_t ticket);
+  void pass();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable passed_;
+  uint64_t next_ = 0;
+  uint64_t now_ = 0;
+  int waiting_ = 0;
+};
 
 struct Workspace::Impl {
   // For contexts of any programs, or of one program only. Here the runtime chooses its device.

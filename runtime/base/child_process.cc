@@ -1,10 +1,12 @@
 #include "runtime/base/child_process.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +26,18 @@ int awaitChild(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   return status;
+}
+
+int Origin::forks() {
+  static std::atomic<int> count{0};
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1); });
+  return count.load(std::memory_order_relaxed) + registered;
+}
+
+Status Origin::check(std::string_view what) const {
+  if (!isForked()) return {};
+  return Error{fmt::format("{} was made by process {}, of which this one was forked: make it again here",
+                           what, process_)};
 }
 
 }  // namespace sluice

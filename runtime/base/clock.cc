@@ -1,8 +1,8 @@
 #include "runtime/base/clock.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace sluice {
@@ -18,6 +18,13 @@ std::string nameOfClock() {
   std::string name;
   std::getline(file, name);
   return name;
+}
+
+double computeMedian(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 Status checkTimeLimit(double seconds) {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 #include "runtime/bench/chain.h"
 
 namespace sluice {

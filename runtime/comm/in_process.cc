@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "runtime/comm/stores.h"
+#include "runtime/comm/transport.h"
 
 namespace sluice {
 namespace {

@@ -145,4 +145,19 @@ class Transport {
 // Empty if none is stopped.
 std::string stoppedRanks(const Transport& transport);
 
+// Transport::signal for ranks that can store to each other's memory (threads, and processes of one machine):
+// `word` is the receiver's counter, `bell` its doorbell.
+inline void addAndRing(std::byte* word, uint64_t n, Doorbell& bell) {
+  // pairs with the load in EventCounter::isComplete()
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).fetch_add(n, std::memory_order_seq_cst);
+  bell.ring();
+}
+
+// Transport::post for them.
+inline void storeAndRing(std::byte* word, uint64_t value, Doorbell& bell) {
+  // pairs with the waiting thread's load of the word
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).store(value, std::memory_order_seq_cst);
+  bell.ring();
+}
+
 }  // namespace sluice

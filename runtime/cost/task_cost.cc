@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "runtime/program/op_table.h"
+#include "runtime/program/space_table.h"
+#include "runtime/routing/rows.h"
 
 namespace sluice {
 namespace {
@@ -184,6 +186,17 @@ TaskCost taskCost(const TaskProgram& program, const Family& family, double rows,
   cost.memory = std::max(0.0, reading - all.memory.overlap * (cost.product + cost.vector)) +
                 std::max(0.0, writing - all.memory.writeOverlap * cost.product);
   return cost;
+}
+
+SlotWork slotWork(const RoutingTables& tables, SpaceKind space, int64_t index, int32_t slotSize) {
+  const RowRange range = findRows(tables, space, index, slotSize);
+  const double rows = range.rows;
+  if (isRemote(space)) return {rows, 1};
+  if (findInfo(space).dense) return {rows, double(liveSlots(tables, space))};
+  if (findInfo(space).sums) return {rows, 1};
+  const double slots = tables.expertSlots[static_cast<size_t>(range.expert)];
+  if (space != SpaceKind::kGroups) return {rows, slots};
+  return {rows, std::max(1.0, slots / tables.groups[static_cast<size_t>(index)].slots)};
 }
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
-// The time of one task on a core of a device, from the tiling of its family and the rates of the device.
+// The work and the time of one task on a core of a device, from the tiling of its family and the rates of the
+// device.
 //
 //   seconds = product + vector work + memory that the two do not hide + cost of a task
 //
@@ -9,6 +10,7 @@
 
 #include "runtime/cost/rates.h"
 #include "runtime/program/program.h"
+#include "runtime/routing/routing.h"
 
 namespace sluice {
 
@@ -44,5 +46,14 @@ double elementBytes(const TaskProgram& program, BufferId id);
 // weight.
 TaskCost taskCost(const TaskProgram& program, const Family& family, double rows, double reuse,
                   const TaskRates& rates);
+
+// The amount of work that each task of a slot has.
+struct SlotWork {
+  double rows = 0;   // or tokens
+  double reuse = 1;  // consecutive tasks that read the same weight
+};
+
+// Returns the work of slot `index` of `space`, in which a slot has `slotSize` tokens if it is one of tokens.
+SlotWork slotWork(const RoutingTables& tables, SpaceKind space, int64_t index, int32_t slotSize);
 
 }  // namespace sluice

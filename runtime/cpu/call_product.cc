@@ -1,11 +1,10 @@
-#include "runtime/cpu/call_product.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
 #include "runtime/base/cache_line.h"
+#include "runtime/cpu/cpu_step.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/weight_panels.h"
 #include "runtime/program/op_table.h"

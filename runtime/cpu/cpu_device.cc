@@ -5,8 +5,8 @@
 
 #include "runtime/abi/kernels.h"
 #include "runtime/comm/reservation.h"
-#include "runtime/cpu/call_product.h"
 #include "runtime/cpu/cpu_executor.h"
+#include "runtime/cpu/cpu_step.h"
 #include "runtime/workers/cores.h"
 
 namespace sluice {

@@ -5,6 +5,7 @@
 // (runtime/exec/report.h).
 #pragma once
 
+#include <cfenv>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -126,6 +127,22 @@ class ParallelExecutor final : public CpuExecutor {
   uint64_t runs_ = 0;
   std::vector<int64_t> tasks_;  // by worker
   std::vector<int64_t> ends_;   // by worker, where there is a trace
+};
+
+// During its lifetime its thread rounds to nearest and keeps subnormal numbers, whatever the thread's owner
+// has chosen. Tasks may run in threads of the caller, and give the same bits in all.
+class DefaultArithmetic {
+ public:
+  DefaultArithmetic() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultArithmetic() { std::fesetenv(&before_); }
+  DefaultArithmetic(const DefaultArithmetic&) = delete;
+  DefaultArithmetic& operator=(const DefaultArithmetic&) = delete;
+
+ private:
+  std::fenv_t before_;
 };
 
 }  // namespace sluice

@@ -1,8 +1,7 @@
-#include "runtime/cpu/kernel_call.h"
-
+#include <algorithm>
 #include <utility>
 
-#include "runtime/cpu/call_product.h"
+#include "runtime/cpu/cpu_step.h"
 #include "runtime/cpu/operands.h"
 #include "runtime/program/op_table.h"
 
@@ -295,8 +294,7 @@ void encode(const CpuStep& step, const Family& family, const Task& task) {
        .powersA = rowPowersAt<const BFloat16>(step, ids.scaleA, range.begin, columns.begin)});
 }
 
-}  // namespace
-
+// Runs the kernel of the task, without its signals.
 void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
   const Family& family = step.program().at(task.family);
   switch (family.op) {
@@ -333,6 +331,29 @@ void callKernel(const CpuStep& step, const Task& task, std::byte* scratch) {
     case OpKind::kEncode:
       return encode(step, family, task);
   }
+}
+
+}  // namespace
+
+size_t countScratchBytes(const Plan& plan, const ops::KernelSet& kernels) {
+  const TaskProgram& p = plan.program();
+  size_t most = 0;
+  for (const Family& family : p.families) {
+    size_t bytes = productScratchBytes(p, kernels, family, p.at(family.space).slotSize);
+    // pieces are gathered here if the receiver's memory cannot be written directly
+    if (isRemote(p.at(family.space).kind))
+      for (BufferId id : family.writes)
+        if (id) bytes = std::max<size_t>(bytes, plan.routingShape().slotRows * rowBytes(p.at(id)));
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+void runTask(const CpuStep& step, const Task& task, std::byte* scratch) {
+  if (hasKernelToRun(step, task)) callKernel(step, task, scratch);
+  const SymmetricHandle words = step.events->words().handle;
+  forSignals(step, task,
+             [&](int rank, size_t word, uint64_t n) { step.transport->signal(rank, words, word, n); });
 }
 
 }  // namespace sluice

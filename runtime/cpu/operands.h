@@ -1,10 +1,10 @@
-// Operands of a task in the form that CPU kernels take: adds to runtime/exec/operands.h the types that only
+// Operands of a task in the form that CPU kernels take: adds to runtime/exec/step.h the types that only
 // these kernels have.
 #pragma once
 
 #include "runtime/abi/kernels.h"
 #include "runtime/base/rounding.h"
-#include "runtime/exec/operands.h"
+#include "runtime/exec/step.h"
 #include "runtime/program/op_table.h"
 
 namespace sluice {

@@ -7,7 +7,6 @@
 
 #include "runtime/cpu/backoff.h"
 #include "runtime/cpu/cpu_executor.h"
-#include "runtime/cpu/default_arithmetic.h"
 #include "runtime/exec/report.h"
 
 namespace sluice {

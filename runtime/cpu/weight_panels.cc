@@ -6,7 +6,7 @@
 
 #include "runtime/base/cache_line.h"
 #include "runtime/base/rounding.h"
-#include "runtime/cpu/call_product.h"
+#include "runtime/cpu/cpu_step.h"
 #include "runtime/program/op_table.h"
 
 namespace sluice {

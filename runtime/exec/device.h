@@ -20,8 +20,6 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/exec/packed_weights.h"
-#include "runtime/exec/row_memory.h"
 #include "runtime/exec/step.h"
 
 namespace sluice {
@@ -41,6 +39,20 @@ struct DeviceMemory {
 class StreamMark {
  public:
   virtual ~StreamMark() = default;
+};
+
+// The caller's function that returns where the rows of an output are to be written.
+//
+// Called once per step that writes them, when their number is known, by the thread that runs steps.
+// `firstRows` has the first row of each expert of this rank, then the number of all rows. An error refuses
+// the step at all ranks, before any rank sends; so does null, except for 0 rows (BoundTensor::rowsMayFail).
+using RowMemory = std::function<Expected<void*>(std::span<const int32_t> firstRows)>;
+
+// The packed weights of a rank, as a device counts them and callers see them.
+struct PackedWeights {
+  int64_t bytes = 0;        // memory taken
+  int64_t panels = 0;       // pieces of weights that are packed with their present content
+  int64_t withoutRoom = 0;  // pieces that are not packed because of ContextOptions::packedBytes
 };
 
 // A tensor of the caller, as bound.

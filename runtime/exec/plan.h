@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "runtime/program/operands.h"
+#include "runtime/program/op_table.h"
 #include "runtime/program/verify.h"
 #include "runtime/routing/routing.h"
 

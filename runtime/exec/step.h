@@ -1,18 +1,35 @@
 // Step: one run of one entry at one rank, as tasks see it. Made by bind, immutable while tasks run. Also a
-// task's rows, waits and signals.
+// task's rows, waits, signals and operands.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 
+#include "runtime/base/dtype.h"
 #include "runtime/exec/event_table.h"
 #include "runtime/exec/plan.h"
-#include "runtime/exec/work.h"
 #include "runtime/program/space_table.h"
 #include "runtime/routing/routing.h"
 #include "runtime/routing/rows.h"
 
 namespace sluice {
+
+// The kernels that a run calls, to measure how far communication and computation overlap. A task whose kernel
+// is not called signals as if it had run, so a run of part of the work waits and ends like a full run. Its
+// outputs and saved tensors are then not the layer's results.
+enum class WorkKind : uint8_t {
+  kAll,
+  kCommunication,  // only of sends and returns: rows are copied, nothing is computed
+  kCompute,        // only of all other tasks: nothing is copied to other ranks
+};
+
+// The data that one step of a rank sends to other ranks.
+struct Traffic {
+  int64_t pieces = 0;   // a piece is the rows that one task sends
+  int64_t bytes = 0;    // of all pieces
+  int64_t signals = 0;  // to events, and to the counts for reports
+};
 
 // The address of element i of a buffer's first dimension: data + i * stride.
 struct BufferAddress {
@@ -97,5 +114,37 @@ void forSignals(const Step& step, const Task& task, const Add& add) {
 }
 
 Traffic countTraffic(const Step& step);
+
+// Operands of a task in the form that kernels take: addresses of elements.
+template <class T>
+T* elements(const BufferAddress& address, int64_t row) {
+  return reinterpret_cast<T*>(address.data + row * address.stride);
+}
+
+template <class T>
+int64_t leading(const BufferAddress& address) {
+  return address.stride / static_cast<int64_t>(sizeof(T));
+}
+
+// Whether what all ranks of a group have whole counts in this rank's `result`: if that is one of the terms of
+// a sum, at shard 0 only.
+inline bool countsOnce(const Step& step, BufferId result) {
+  return step.program().at(result).sharding != Sharding::kPartial ||
+         step.program().mesh.shardOf(step.rank) == 0;
+}
+
+// The columns from `column` on of the bias for `expert`, which has `width` of them; null where the operand is
+// absent, or where `result` is one of the terms of a sum and another rank adds the bias to its own.
+template <class T = BFloat16>
+const T* findBias(const Step& step, BufferId bias, BufferId result, int32_t expert, int64_t width,
+                  int32_t column) {
+  if (!bias || !countsOnce(step, result)) return nullptr;
+  return elements<T>(step.at(bias), 0) + expert * width + column;
+}
+
+// Row `row` of an optional vector; null where the operand is absent.
+inline float* optionalFloats(const Step& step, BufferId buffer, int64_t row) {
+  return buffer ? elements<float>(step.at(buffer), row) : nullptr;
+}
 
 }  // namespace sluice

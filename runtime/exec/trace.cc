@@ -1,11 +1,30 @@
 #include "runtime/exec/trace.h"
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <new>
+#include <string>
 #include <tuple>
 #include <utility>
 
 namespace sluice {
+
+TraceClock::TraceClock() {
+#if defined(__x86_64__)
+  std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  std::string source;
+  isCounter_ = std::getline(file, source) && source == "tsc";
+#endif
+}
+
+int64_t toNanoseconds(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to) {
+  const int64_t length = to.ticks - from.ticks;
+  const double rate =
+      length > 0 ? static_cast<double>(to.nanoseconds - from.nanoseconds) / static_cast<double>(length) : 1;
+  return from.nanoseconds + std::llround(static_cast<double>(ticks - from.ticks) * rate);
+}
+
 void SpanRing::straighten() {
   const ptrdiff_t oldest = held_ < spans_.size() ? 0 : static_cast<ptrdiff_t>(next_);
   std::rotate(spans_.begin(), spans_.begin() + oldest, spans_.end());

@@ -1,19 +1,54 @@
-// Recording of a trace: one ring of spans per worker, written by that worker alone.
+// Recording of a trace: its clock, and one ring of spans per worker, written by that worker alone.
 //
 // Resource types. One thread enlarges rings between steps, while no worker runs; during a step nothing is
 // allocated or locked. A full ring drops its oldest span and counts it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/exec/step.h"
-#include "runtime/exec/trace_clock.h"
 #include "runtime/exec/trace_span.h"
 
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
 namespace sluice {
+
+// The clock of a recording: ticks that are cheap to read, turned into nanoseconds afterwards.
+//
+// Ticks are counts of the processor's time-stamp counter if the system itself uses it as its clock, which
+// means that it is steady and equal on all cores; else they are nanoseconds of CLOCK_MONOTONIC. A value type;
+// any thread may read it.
+class TraceClock {
+ public:
+  TraceClock();
+
+  int64_t ticks() const {
+#if defined(__x86_64__)
+    if (isCounter_) return static_cast<int64_t>(__rdtsc());
+#endif
+    return monotonicNanoseconds();
+  }
+
+  // Both clocks at the same moment.
+  struct Anchor {
+    int64_t ticks = 0;
+    int64_t nanoseconds = 0;
+  };
+  Anchor anchor() const { return {ticks(), monotonicNanoseconds()}; }
+
+ private:
+  bool isCounter_ = false;
+};
+
+// The time of `ticks`, on the line through the anchors. Later ticks never give an earlier time.
+int64_t toNanoseconds(int64_t ticks, const TraceClock::Anchor& from, const TraceClock::Anchor& to);
 
 // Aligned so that no two workers write one cache line.
 class alignas(64) SpanRing {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/abi/gpu/tensor_map.h"
+#include "runtime/abi/gpu/matrix.h"
 #include "runtime/exec/device.h"
 #include "runtime/gpu/step_tables.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "runtime/gpu/gpu_executor.h"
-#include "runtime/gpu/supported.h"
+#include "runtime/gpu/translator.h"
 
 namespace sluice {
 

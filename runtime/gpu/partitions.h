@@ -1,6 +1,7 @@
 // Partitions: ranks of one process whose steps are one launch of the kernel on one GPU.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -28,6 +29,8 @@ class Partitions {
   Expected<StepOutcome> run(const StepTables& tables, Transport& transport, const LaunchAll& launch);
 
  private:
+  static constexpr std::chrono::milliseconds kBetweenLooks{10};  // at the transport
+
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::vector<const StepTables*> tables_;  // by rank
@@ -35,5 +38,27 @@ class Partitions {
   uint64_t launches_ = 0;
   Expected<std::vector<StepOutcome>> outcomes_ = std::vector<StepOutcome>();  // of the last launch
 };
+
+inline Expected<StepOutcome> Partitions::run(const StepTables& tables, Transport& transport,
+                                             const LaunchAll& launch) {
+  std::unique_lock lock(mutex_);
+  const auto rank = static_cast<size_t>(tables.rank);
+  const uint64_t before = launches_;
+  tables_[rank] = &tables;
+  if (++here_ == tables_.size()) {
+    outcomes_ = launch(tables_);
+    here_ = 0;
+    ++launches_;
+    changed_.notify_all();
+  }
+  while (launches_ == before) {
+    changed_.wait_for(lock, kBetweenLooks);
+    if (launches_ != before || !transport.isAborted()) continue;
+    --here_;
+    return Error{transport.abortMessage()};
+  }
+  if (!outcomes_) return outcomes_.error();
+  return (*outcomes_)[rank];
+}
 
 }  // namespace sluice

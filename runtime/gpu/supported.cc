@@ -1,11 +1,10 @@
-#include "runtime/gpu/supported.h"
-
+// What the persistent kernel of ops/gpu has no code for.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "runtime/abi/gpu/chain_plan.h"
-#include "runtime/program/op_table.h"
+#include "runtime/gpu/translator.h"
 #include "runtime/program/words.h"
 
 namespace sluice {

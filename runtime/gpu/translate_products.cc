@@ -1,7 +1,7 @@
 // Products and weight gradients.
 #include <algorithm>
 
-#include "runtime/exec/operands.h"
+#include "runtime/exec/step.h"
 #include "runtime/gpu/translator.h"
 #include "runtime/program/op_table.h"
 

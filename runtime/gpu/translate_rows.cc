@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/exec/operands.h"
-#include "runtime/gpu/supported.h"
+#include "runtime/exec/step.h"
 #include "runtime/gpu/translator.h"
 #include "runtime/program/op_table.h"
 

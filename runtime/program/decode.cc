@@ -13,7 +13,6 @@
 #include "runtime/program/deal.h"
 #include "runtime/program/decode_older.h"
 #include "runtime/program/program_generated.h"
-#include "runtime/program/seal.h"
 
 namespace sluice {
 namespace {

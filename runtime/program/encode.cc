@@ -6,7 +6,6 @@
 #include "runtime/program/codec.h"
 #include "runtime/program/deal.h"
 #include "runtime/program/program_generated.h"
-#include "runtime/program/seal.h"
 
 namespace sluice {
 namespace {

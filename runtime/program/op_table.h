@@ -20,12 +20,38 @@
 #include <vector>
 
 #include "runtime/base/activation_info.h"
-#include "runtime/program/operands.h"
+#include "runtime/base/id.h"
 #include "runtime/program/program.h"
 
 namespace sluice {
 
 // --- Ops -----------------------------------------------------------------------------------------------
+
+// The operands of a family by name, which means the same in all ops. An operand that is absent, or that the
+// op lacks, is none.
+struct Operands {
+  // factors of a product or terms of a sum, and the result
+  BufferId a, b, bias, addend, c;
+  // the scales of codes that a and the weight b have, and zeros of the latter, and a factor of all of them
+  BufferId scaleA, scaleB, zeroB, factorB;
+  // the largest magnitudes by which a and b are rounded
+  BufferId amaxA, amaxB;
+  // the activation, and its gradient
+  BufferId gateUp, act, actGrad, gateUpGrad, weightedAct;
+  // the routing weight of each row, and its gradient
+  BufferId rowWeights, rowWeightGrad;
+  // what is moved between ranks: of tokens, of their pairs with experts, of rows, and as it returned
+  BufferId tokens, weights, tokenScales, tokenScalars;
+  BufferId rows, rowScales, rowScalars;
+  BufferId returned, returnedScalars;
+  // codes that an op makes or a sum reads, the scales of their blocks, and the scales of an expert's last
+  // block
+  BufferId codes, codeScales, endScales;
+  BufferId columnScale;  // by which columns are multiplied before they are quantised
+  BufferId amax;
+};
+
+using OperandName = BufferId Operands::*;
 
 // The spaces that families of an op may be in.
 enum class Domain : uint8_t {

@@ -10,7 +10,6 @@
 #include "runtime/base/file_descriptor.h"
 #include "runtime/base/pending_file.h"
 #include "runtime/program/codec.h"
-#include "runtime/program/seal.h"
 
 namespace sluice {
 namespace {

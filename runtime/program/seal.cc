@@ -1,5 +1,3 @@
-#include "runtime/program/seal.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/program/codec.h"
 #include "runtime/program/program.h"
 #include "runtime/program/program_generated.h"
 

@@ -108,10 +108,6 @@ class Coverage {
   std::vector<Scope> scopes_;
 };
 
-// verify_cover.cc
-Coverage computeCoverage(const TaskProgram& program, const std::vector<EventUse>& uses,
-                         const std::vector<FamilyOrder>& order);
-
 // verify_memory.cc: single write, read after write, roles across entries.
 Status checkAccesses(const TaskProgram& program, const Coverage& coverage);
 // verify_regions.cc: what buffers may share a region.

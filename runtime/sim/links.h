@@ -8,11 +8,12 @@
 // Used by one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "runtime/cost/rates.h"
-#include "runtime/sim/sim_time.h"
+#include "runtime/sim/sim_result.h"
 
 namespace sluice {
 
@@ -34,5 +35,24 @@ class Links {
   std::vector<SimTime> outFree_;  // by rank
   std::vector<SimTime> inFree_;
 };
+
+inline Links::Links(const LinkRates& rates, int ranks)
+    : bandwidth_(rates.bandwidth),
+      latency_(toSimTime(rates.latency)),
+      outFree_(static_cast<size_t>(ranks)),
+      inFree_(static_cast<size_t>(ranks)) {}
+
+inline SimTime Links::send(int source, double bytes, SimTime now) {
+  SimTime& free = outFree_[static_cast<size_t>(source)];
+  const SimTime begin = std::max(free, now);
+  free = std::min(begin + transferTime(bytes), kMaxSimTime);
+  return begin + latency_;
+}
+
+inline SimTime Links::receive(int destination, double bytes, SimTime now) {
+  SimTime& free = inFree_[static_cast<size_t>(destination)];
+  free = std::min(std::max(free, now) + transferTime(bytes), kMaxSimTime);
+  return free;
+}
 
 }  // namespace sluice

@@ -10,7 +10,7 @@
 #include <queue>
 #include <vector>
 
-#include "runtime/sim/sim_time.h"
+#include "runtime/sim/sim_result.h"
 
 namespace sluice {
 

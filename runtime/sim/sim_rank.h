@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cost/slot_work.h"
 #include "runtime/cost/task_cost.h"
 #include "runtime/exec/lane_cursor.h"
 #include "runtime/exec/step.h"

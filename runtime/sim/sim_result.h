@@ -1,18 +1,36 @@
 // What a simulated entry took: times by family and by rank. Plain records.
 //
-// Value types. Times are in picoseconds (sim_time.h).
+// Value types.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "runtime/exec/trace_span.h"
 #include "runtime/program/program.h"
-#include "runtime/sim/sim_time.h"
 
 namespace sluice {
+
+// The clock of a simulation. Whole picoseconds, so that sums are exact and equal on every machine.
+using SimTime = int64_t;  // picoseconds from the beginning of the entry
+
+inline constexpr double kSimTicks = 1e12;  // per second
+// The longest entry that can be simulated, 1000 s: the time of all cores of a rank fits. Longer times are cut
+// to it, and end the simulation.
+inline constexpr SimTime kMaxSimTime = 1'000'000'000'000'000;
+
+inline SimTime toSimTime(double seconds) {
+  return static_cast<SimTime>(
+      std::llround(std::clamp(seconds * kSimTicks, 0.0, static_cast<double>(kMaxSimTime))));
+}
+
+inline double toSeconds(SimTime time) { return static_cast<double>(time) / kSimTicks; }
+
+inline int64_t toNanoseconds(SimTime time) { return time / 1000; }
 
 // All tasks of a family, at all ranks.
 struct SimFamily {

@@ -1,7 +1,9 @@
 // Cores: the processing units of this machine that the workers of a process may use.
 #pragma once
 
+#include <algorithm>
 #include <thread>
+#include <utility>
 #include <vector>
 
 struct hwloc_topology;
@@ -41,7 +43,14 @@ struct CoreShare {
 };
 
 // `threads`: the number of threads, or 0 for one per core of the rank's part.
-CoreShare computeShare(Cores cores, const LocalPlace& place, int threads);
+inline CoreShare computeShare(Cores cores, const LocalPlace& place, int threads) {
+  const bool shared = !cores.areOwn || !place.isProcess;
+  const int ranks = shared ? place.ranks : 1;
+  if (threads <= 0) threads = std::max(1, cores.count / ranks);
+  if (static_cast<size_t>(threads) * static_cast<size_t>(ranks) > cores.units.size()) return {threads, {}};
+  if (shared) std::ranges::rotate(cores.units, cores.units.begin() + place.rank * threads);
+  return {threads, std::move(cores.units)};
+}
 
 // The cores of hwloc's topology that are in `allowed`.
 Cores coresIn(hwloc_topology* topology, const hwloc_bitmap_s* allowed);

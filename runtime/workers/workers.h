@@ -1,5 +1,5 @@
-// Workers: the thread that calls run() and persistent ones, each bound to its own processing unit if there
-// are enough.
+// Team: threads that run a job together. Workers: the thread that calls run() and persistent ones, each bound
+// to its own processing unit if there are enough.
 //
 // Resource type. One thread at a time calls run(), which allocates nothing.
 #pragma once
@@ -15,9 +15,21 @@
 
 #include "runtime/base/expected.h"
 #include "runtime/workers/core_claims.h"
-#include "runtime/workers/team.h"
 
 namespace sluice {
+
+// Threads that run a job together. One thread at a time uses a team.
+class Team {
+ public:
+  virtual ~Team() = default;
+
+  // Whether a job of the calling thread can have this many threads now. Does not wait.
+  virtual bool has(int workers) const = 0;
+
+  // Calls job(context, worker) for every worker from 0 on, all at the same time, and returns true when all
+  // are done. False: there were fewer threads than that, and no job was called.
+  virtual bool run(int workers, void (*job)(void* context, int worker), void* context) = 0;
+};
 
 class Workers final : public Team {
  public:

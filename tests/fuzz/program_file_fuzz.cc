@@ -5,7 +5,6 @@
 
 #include "runtime/program/codec.h"
 #include "runtime/program/program_generated.h"
-#include "runtime/program/seal.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/program_checks.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "runtime/abi/gpu/make_matrix.h"
+#include "runtime/abi/gpu/matrix.h"
 #include "runtime/comm/in_process.h"
 
 namespace sluice::gpu {

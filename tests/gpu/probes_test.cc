@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ops/gpu/model/launch.h"
-#include "runtime/api/local_ranks.h"
+#include "runtime/api/context.h"
 #include "tests/gpu/model_probes.h"
 #include "tests/runtime/gpu/model_group.h"
 #include "tools/gpu_check/probes.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/base/memory_left.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/threads.h"
 #include "tools/bench/peer.h"
 #include "tools/bench/program_tensors.h"

@@ -5,10 +5,11 @@
 // not wait for each other.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 
 namespace sluice::tools {
 

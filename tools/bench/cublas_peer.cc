@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 #include "tools/bench/cublas.h"
 #include "tools/bench/product_peer.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ops/bench/peak.h"
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 #include "runtime/workers/cores.h"
 
 namespace sluice::tools {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "runtime/api/local_ranks.h"
+#include "runtime/api/context.h"
 #include "tools/bench/gpu_contest.h"
 #include "tools/moe/inputs.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "runtime/abi/kernels.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/expected.h"
-#include "runtime/base/seconds.h"
 #include "runtime/cost/rates.h"
 
 namespace sluice::tools {

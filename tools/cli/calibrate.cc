@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/target/target.h"
-#include "runtime/base/processor.h"
+#include "runtime/base/machine.h"
 #include "runtime/workers/cores.h"
 #include "tools/calibrate/measure.h"
 #include "tools/cli/command.h"

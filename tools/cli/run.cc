@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/api/context.h"
 #include "runtime/api/make_device.h"
 #include "runtime/api/make_transport.h"
-#include "runtime/api/on_hang.h"
 #include "runtime/base/clock.h"
 #include "runtime/comm/mpi/mpi.h"
 #include "tools/cli/command.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/api/context.h"
-#include "runtime/base/memory_left.h"
+#include "runtime/base/machine.h"
 #include "runtime/comm/transport.h"
 #include "tools/cli/run_tensors.h"
 #include "tools/moe/inputs.h"

@@ -1,3 +1,5 @@
+#include "runtime/base/machine.h"
+
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
@@ -5,8 +7,6 @@
 #include <fstream>
 
 #include "runtime/abi/kernels.h"
-#include "runtime/base/memory_left.h"
-#include "runtime/base/processor.h"
 #include "runtime/workers/cores.h"
 #include "tools/doctor/doctor.h"
 #include "tools/launch/run_command.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "runtime/cost/slot_work.h"
 #include "runtime/cost/task_cost.h"
 #include "runtime/program/op_table.h"
 #include "runtime/program/space_table.h"

@@ -12,7 +12,7 @@
 #include <random>
 #include <tuple>
 
-#include "runtime/abi/gpu/make_matrix.h"
+#include "runtime/abi/gpu/matrix.h"
 #include "runtime/base/clock.h"
 #include "tools/gpu_check/ladder.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/seconds.h"
+#include "runtime/base/clock.h"
 
 namespace sluice::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/abi/gpu/tensor_map.h"
+#include "runtime/abi/gpu/matrix.h"
 
 namespace sluice::gpu {
 

@@ -4,30 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/abi/gpu/tensor_map.h"
+#include "runtime/abi/gpu/matrix.h"
 #include "runtime/base/enums.h"
 
 namespace sluice::gpu {
 
 inline constexpr int kTileRows = 128;   // of a tile of the kernel, and of a box of `a`
 inline constexpr int kStoredRows = 64;  // of a box of results
-
-// A matrix in global memory [experts, rows, columns], and a map of it for the operand that the map's box is
-// for: `a` 128 rows, a weight [K,N] 64 rows, a weight [N,K] half of kColumns rows, what is stored 64 rows; 64
-// columns each. Those of a WeightGrad are described there. Where a matrix can have no map, it is loaded and
-// stored without; gate_up of a gradient needs none.
-struct MatrixHead {
-  std::byte* data;
-  int64_t rowPitch, outerPitch;  // bytes, from row to row and from expert to expert
-  int32_t columns, rows;         // of one expert
-  bool isMapped;                 // needs `data` and pitches that are multiples of 16 bytes
-};
-struct Matrix {
-  TensorMap map;  // if isMapped
-  MatrixHead head;
-};
-
-inline constexpr uint16_t kNoMatrix = 0xffff;
 
 // What becomes of the sums: `out` itself; act of the sums gate and up, of which a tile has kColumns / 2
 // columns; or the gradient of gate_up, of the sums that are the gradient of act. With an activation, act has

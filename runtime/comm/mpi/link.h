@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/mpi/control_memory.h"
 #include "runtime/comm/mpi/flight_length.h"
+#include "runtime/comm/mpi/mailbox.h"
 #include "runtime/comm/mpi/remote_memory.h"
 #include "runtime/comm/network/outbox.h"
 #include "runtime/comm/transport.h"

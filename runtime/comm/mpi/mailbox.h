@@ -1,19 +1,22 @@
-// Mailbox: a ring of messages that one rank writes into another's memory, word by word.
+// Mailbox: a ring of messages that one rank writes into another's memory, word by word; and the memory of
+// all mailboxes of a rank.
 //
 // Workers add to counters natively, and MPI must not add to the same counters, because some engines apply an
 // accumulate as a plain load and store. So a signal travels as a message, and a thread of the receiver
 // applies it. Every word of a message has the number of its lap around the ring: a message is complete when
 // all of its words have arrived, in any order. The writer may be at most one ring ahead of the reader.
 //
-// Value types; the reader belongs to one thread and does not own the ring.
+// The reader belongs to one thread and does not own the ring.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
-#include "runtime/comm/network/message.h"
+#include "runtime/base/cache_line.h"
+#include "runtime/comm/network/outbox.h"
 
 namespace sluice::mpi {
 
@@ -42,6 +45,27 @@ class MailboxReader {
  private:
   uint64_t* words_;
   uint64_t taken_ = 0;
+};
+
+// What ranks write to each other besides puts. It has one section per source: the mailbox of the source's
+// messages, the number of this rank's messages that the source has taken, and its abort message.
+//
+// Resource type. The layout is the same at all ranks. Other ranks write to it only through MPI.
+class ControlMemory {
+ public:
+  static constexpr size_t kTakenOffset = kMailboxWords * sizeof(uint64_t);
+  static constexpr size_t kAbortOffset = kTakenOffset + kCacheLine;
+  static constexpr size_t kSectionBytes = kAbortOffset + network::kMaxAbortText;
+
+  explicit ControlMemory(int ranks) : words_(static_cast<size_t>(ranks) * kSectionBytes / sizeof(uint64_t)) {}
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(words_.data()); }
+  size_t size() const { return words_.size() * sizeof(uint64_t); }
+  static size_t sectionOffset(int source) { return static_cast<size_t>(source) * kSectionBytes; }
+  std::byte* section(int source) { return data() + sectionOffset(source); }
+
+ private:
+  std::vector<uint64_t> words_;  // zeros
 };
 
 }  // namespace sluice::mpi

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "runtime/comm/mpi/call_limit.h"
-#include "runtime/comm/mpi/control_memory.h"
 #include "runtime/comm/mpi/link.h"
+#include "runtime/comm/mpi/mailbox.h"
 #include "runtime/comm/mpi/remote_memory.h"
 #include "runtime/comm/mpi/session.h"
 #include "runtime/comm/network/engine.h"

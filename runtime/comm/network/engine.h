@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "runtime/base/expected.h"
-#include "runtime/comm/network/message.h"
 #include "runtime/comm/network/outbox.h"
 #include "runtime/comm/transport.h"
 

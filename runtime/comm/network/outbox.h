@@ -1,4 +1,5 @@
-// Outbox: what the workers of a rank want to send, in order, until the courier takes it in batches.
+// Messages, which ranks that reach each other through a network send each other besides puts; and the outbox:
+// what the workers of a rank want to send, in order, until the courier takes it in batches.
 //
 // Puts are copied, so the caller continues at once. The memory of the copies is bounded: a put that finds no
 // room waits until the courier has sent something. That wait ends, because it depends only on the couriers of
@@ -9,14 +10,42 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
-#include "runtime/comm/network/message.h"
-
 namespace sluice::network {
+
+enum class MessageKind : uint16_t {
+  kSignal = 1,    // adds `value` to the counter at `offset` of allocation `handle`
+  kPost = 2,      // stores `value` there
+  kAddress = 3,   // allocation `handle` is at address `value` of the sender
+  kAllocate = 4,  // the sender makes allocation `handle` of `value` bytes; its address follows
+  kAborted = 5,   // because rank `offset` - 1 was lost, if not 0; the text of `value` bytes comes with it
+  kLeft = 6,      // the last message of the sender about its work
+  kSawLeft = 7,   // the sender has received the other's kLeft, and so everything before it
+};
+
+struct Message {
+  MessageKind kind = MessageKind::kSignal;
+  uint32_t handle = 0;
+  uint64_t offset = 0;  // 48 bits
+  uint64_t value = 0;
+  friend bool operator==(const Message&, const Message&) = default;
+};
+
+inline constexpr uint32_t kMaxHandles = 4096;  // every `handle` is below this
+
+inline constexpr size_t kMaxAbortText = 1024;  // bytes; longer ones lose their end
+
+// Why a step ended.
+struct Abort {
+  std::string text;
+  int lost = -1;  // the rank that was lost, if that was the cause
+};
 
 // Bytes for offset `offset` of allocation `handle` at another rank.
 struct PutOrder {

@@ -15,7 +15,7 @@
 #include "runtime/comm/shm/life_watcher.h"
 #include "runtime/comm/shm/rendezvous.h"
 #include "runtime/comm/shm/shared_file.h"
-#include "runtime/comm/stores.h"
+#include "runtime/comm/transport.h"
 
 namespace sluice {
 namespace {

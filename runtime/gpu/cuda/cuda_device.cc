@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/abi/gpu/chain_launch.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "runtime/gpu/cuda/cuda_group.h"
 #include "runtime/gpu/gpu_device.h"
 

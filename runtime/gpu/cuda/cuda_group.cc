@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "runtime/abi/gpu/chain_launch.h"
+#include "runtime/abi/gpu/chain_plan.h"
 #include "runtime/base/clock.h"
 
 namespace sluice {

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "runtime/abi/gpu/tensor_map.h"
+#include "runtime/abi/gpu/matrix.h"
 
 namespace sluice::cuda {
 

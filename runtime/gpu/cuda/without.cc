@@ -1,10 +1,15 @@
-// This is what a build without CUDA has instead.
-#include "runtime/gpu/cuda/without.h"
-
-#include "runtime/abi/gpu/chain_launch.h"
+// Replaces the driver and the kernels in a build without CUDA: every function but isBuilt() fails.
+#include "runtime/abi/gpu/chain_plan.h"
+#include "runtime/abi/gpu/probe_launch.h"
 #include "runtime/gpu/cuda/driver.h"
 
 namespace sluice {
+namespace {
+
+constexpr const char* kWithout = "Sluice was built without CUDA: nvcc was not found";
+
+}  // namespace
+
 namespace cuda {
 
 bool isBuilt() { return false; }
@@ -39,5 +44,7 @@ const char* gpu::launchChain(const Launch& /*launch*/, const ActivationKind* /*a
                              void* /*stream*/) {
   return kWithout;
 }
+
+const char* gpu::launchProbe(const ProbeLaunch& /*launch*/) { return kWithout; }
 
 }  // namespace sluice

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "runtime/base/processor.h"
+#include "runtime/base/machine.h"
 
 namespace sluice {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "runtime/api/context.h"
-#include "runtime/api/origin.h"
+#include "runtime/base/child_process.h"
 #include "tests/testing/end_of_child.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"

@@ -1,11 +1,11 @@
-#include "runtime/base/memory_left.h"
-
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "runtime/base/machine.h"
 
 namespace sluice {
 namespace {

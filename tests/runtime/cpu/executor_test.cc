@@ -4,9 +4,9 @@
 #include <regex>
 #include <thread>
 
-#include "runtime/cpu/call_product.h"
 #include "runtime/cpu/cpu_device.h"
 #include "runtime/cpu/cpu_executor.h"
+#include "runtime/cpu/cpu_step.h"
 #include "runtime/exec/work_memory.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/separate_cores.h"

@@ -1,9 +1,8 @@
 // Runs of part of the work: they wait and end like runs of all of it, and omit the rest.
-#include "runtime/exec/work.h"
-
 #include <atomic>
 #include <catch2/catch.hpp>
 
+#include "runtime/exec/step.h"
 #include "tests/testing/layer_run.h"
 #include "tests/testing/moe_program.h"
 

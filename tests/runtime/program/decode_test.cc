@@ -4,7 +4,6 @@
 
 #include "runtime/program/codec.h"
 #include "runtime/program/program_generated.h"
-#include "runtime/program/seal.h"
 #include "tests/runtime/program/random_program.h"
 #include "tests/testing/moe_program.h"
 

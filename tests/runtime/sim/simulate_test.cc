@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/cost/slot_work.h"
 #include "runtime/cost/task_cost.h"
 #include "tests/runtime/sim/sim_run.h"
 #include "tests/testing/exchange_program.h"

@@ -25,7 +25,7 @@ refuse() { ! grep -q -- "-c .*/$2\$" "$1.calls" || fail "$1 compiles $2"; }
 configure plain "cuda;hwloc"
 grep -q "nvcc was not found" cmake.log || fail "nothing is said of nvcc"
 for file in runtime/exec/step.cc runtime/comm/mpi/without.cc runtime/workers/cores_plain.cc runtime/gpu/cuda/without.cc \
-            runtime/gpu/cuda/without_probes.cc tools/gpu_check/gpu_check.cc ops/gpu/model/machine.cc; do
+            tools/gpu_check/gpu_check.cc ops/gpu/model/machine.cc; do
   expect plain $file
 done
 if [ -e third_party/include/catch2/catch.hpp ]; then

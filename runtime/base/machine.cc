@@ -1,4 +1,4 @@
-#include "runtime/base/memory_left.h"
+#include "runtime/base/machine.h"
 
 #include <sys/resource.h>
 
@@ -6,9 +6,21 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 namespace sluice {
 namespace {
+
+// The entry of the first processor in /proc/cpuinfo with this name; empty if there is none.
+std::string cpuInfo(std::string_view name) {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (colon != line.npos && line.substr(0, line.find_last_not_of("\t ", colon - 1) + 1) == name)
+      return line.substr(colon + 2);
+  }
+  return "";
+}
 
 using Number = std::optional<int64_t>;
 
@@ -55,6 +67,16 @@ std::string groupPath(const std::string& root, const std::string& hierarchy) {
 }
 
 }  // namespace
+
+std::string processorName() {
+  const std::string name = cpuInfo("model name");
+  return name.empty() ? "unknown" : name;
+}
+
+std::string processorModel() {
+  const std::string vendor = cpuInfo("vendor_id"), family = cpuInfo("cpu family"), model = cpuInfo("model");
+  return vendor.empty() || family.empty() || model.empty() ? "" : vendor + " " + family + " " + model;
+}
 
 MemoryLeft memoryLeft(const std::string& root) {
   MemoryLeft left;

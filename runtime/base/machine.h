@@ -1,4 +1,7 @@
-// How much more memory this process can use before an allocation fails or the process is killed.
+// This machine: its processor, and how much of its memory is left for this process, as the system reports
+// them.
+//
+// Free functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +9,13 @@
 
 namespace sluice {
 
+// The name of the processor, for example "AMD EPYC"; "unknown" if the system does not report it.
+std::string processorName();
+
+// Its vendor, family and model, for example "AuthenticAMD 26 2"; empty if the system does not report them.
+std::string processorModel();
+
+// How much more memory this process can use before an allocation fails or the process is killed.
 struct MemoryLeft {
   int64_t bytes = INT64_MAX;
   std::string of = "this machine";  // or the tighter limit: "its container", "RLIMIT_AS", "RLIMIT_DATA"
