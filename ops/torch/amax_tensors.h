@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/torch/amax_signature.h"
+#include "ops/torch/layer_signature.h"
 #include "ops/torch/tensors.h"
 
 namespace sluice {

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "ops/torch/amax_signature.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/expected.h"
 #include "runtime/program/program.h"
@@ -28,6 +27,21 @@ struct WeightSignature {
   bool hasGrad = false;
   DType gradType = DType::kF32;
   bool accumulates = false;  // the gradient is added to the old content of its tensor
+};
+
+// Rows or gradients that products round by an amax of earlier steps, which the caller gives (delayed scaling,
+// docs/PRECISION.md). The program reads the largest magnitude to scale by from its input NAME_amax_used, or
+// measures it, and writes this step's largest magnitude to its output NAME_amax. Both are F32 of one shape.
+struct AmaxSignature {
+  std::string name;
+  std::string used, found;     // names of the input and the output
+  std::vector<int64_t> shape;  // [experts of this rank, 1], of tokens [1]
+  bool readByForward = false;
+  bool readByBackward = false;
+  bool writtenByForward = false;
+  bool writtenByBackward = false;
+
+  bool isOfForward() const { return readByForward || writtenByForward; }
 };
 
 struct LayerSignature {
@@ -53,6 +67,10 @@ struct LayerSignature {
 // superfluous, or of other types or shapes than described above.
 Expected<LayerSignature> readSignature(const TaskProgram& program, int rank,
                                        const std::vector<std::string>& weights);
+
+// The amaxes of the entries "forward" and "backward", by name. Errors: other types or shapes than described
+// above.
+Expected<std::vector<AmaxSignature>> describeAmaxInputs(const TaskProgram& program, int rank);
 
 // Describes the program for people and Python, as JSON: name, limits, entries with the tensors that they read
 // and write, and tensors with type, shape (sizes, or "T" and "R") and role.

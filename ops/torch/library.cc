@@ -4,19 +4,24 @@
 // Each op has one implementation for every kind of tensor, which refuses tensors that are not on the device
 // of the ranks with its own message. torch.ops and methods of torch.classes are called without Python's
 // global lock.
+#include <fmt/format.h>
 #include <torch/library.h>
 
-#include "ops/torch/choose_places.h"
+#include <algorithm>
+#include <cmath>
+
 #include "ops/torch/dispatch.h"
 #include "ops/torch/errors.h"
 #include "ops/torch/linear_op.h"
 #include "ops/torch/moe_op.h"
-#include "ops/torch/network.h"
 #include "ops/torch/pending.h"
-#include "ops/torch/prepare_op.h"
+#include "ops/torch/ranks.h"
+#include "ops/torch/tensors.h"
 #include "ops/torch/traced_layers.h"
 #include "ops/torch/weight_grads.h"
 #include "runtime/base/encodings.h"
+#include "runtime/program/program.h"
+#include "runtime/routing/placement.h"
 
 namespace {
 
@@ -62,6 +67,29 @@ std::tuple<std::string, std::string, int64_t, int64_t, int64_t, bool, std::strin
           encoding.zeros,
           std::string(sluice::dtypeName(encoding.scale)),
           encoding.factor};
+}
+
+// choosePlaces() (runtime/routing/placement.h) for the rows [experts] (F64) that each expert is expected to
+// get: the expert at each of the places (I32 [places]), which are dealt over groups of ranks. Throws for
+// rows that are negative or not finite, and fewer places than experts.
+at::Tensor choosePlacesFor(const at::Tensor& rows, int64_t places, int64_t groups) {
+  sluice::checkTensor("rows", rows, at::kDouble, {sluice::kAnySize});
+  if (rows.size(0) < 1 || places < rows.size(0) || places > sluice::kMaxExperts)
+    sluice::throwValue(
+        fmt::format("{} places for {} experts, expected one per expert or more, and at most {}", places,
+                    rows.size(0), sluice::kMaxExperts));
+  if (groups < 1 || groups > sluice::kMaxRanks)
+    sluice::throwValue(fmt::format("{} groups of ranks, expected 1 to {}", groups, sluice::kMaxRanks));
+  const std::span<const double> expected(rows.data_ptr<double>(), static_cast<size_t>(rows.size(0)));
+  for (size_t expert = 0; expert < expected.size(); ++expert)
+    if (!(expected[expert] >= 0 && std::isfinite(expected[expert])))
+      sluice::throwValue(
+          fmt::format("rows[{}] is {}, expected a finite number from 0 on", expert, expected[expert]));
+  const sluice::Mesh mesh{static_cast<int32_t>(groups)};
+  const std::vector<int32_t> chosen = sluice::choosePlaces(expected, {mesh, static_cast<int32_t>(places)});
+  at::Tensor expertAt = sluice::makeTensor(sluice::DType::kI32, {places});
+  std::copy(chosen.begin(), chosen.end(), expertAt.data_ptr<int32_t>());
+  return expertAt;
 }
 
 }  // namespace
@@ -133,7 +161,7 @@ TORCH_LIBRARY(sluice, m) {
       describeStored);
   m.def("spelled_now(str name, str value) -> str",
         [](const std::string& name, const std::string& value) { return sluice::spelledNow(name, value); });
-  m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", sluice::choosePlacesFor);
+  m.def("choose_places(Tensor rows, int places, int groups) -> Tensor", choosePlacesFor);
   m.class_<LinearLayer>("Linear")
       .def(torch::init<c10::intrusive_ptr<Ranks>, const std::string&, const std::string&>(), "",
            {torch::arg("ranks"), torch::arg("path"), torch::arg("arguments") = ""})

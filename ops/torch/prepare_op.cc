@@ -1,8 +1,7 @@
-#include "ops/torch/prepare_op.h"
-
 #include <ATen/core/grad_mode.h>
 
 #include "ops/torch/errors.h"
+#include "ops/torch/moe_op.h"
 
 namespace sluice {
 namespace {

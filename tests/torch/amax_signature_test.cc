@@ -1,5 +1,3 @@
-#include "ops/torch/amax_signature.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
