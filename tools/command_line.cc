@@ -48,6 +48,9 @@ std::string findOldOption(int argc, const char* const* argv) {
     const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
     const std::string_view value = equals == argument.npos ? next : argument.substr(equals + 1);
     const std::string_view option = argument.substr(0, equals);
+    if (option == "--send-cores" || option == "--return-cores")
+      return fmt::format("{}: this option is gone, expected {}=N in --cores", argument,
+                         option == "--send-cores" ? "send" : "return");
     if (const std::string now = spelledNow(option.substr(2), value); !now.empty())
       return fmt::format("{}: this option is gone, expected --encode {} (docs/PRECISION.md)", argument, now);
   }

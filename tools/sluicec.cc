@@ -147,12 +147,9 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "print what this phase has made, IR or program text; no program is written")
       ->check(CLI::IsMember(phases));
   app.add_option("--cores", arguments.cores,
-                 "cores instead of the target's: N, or cube=N,vector=N,communication=N for separate cores");
-  app.add_option("--send-cores", arguments.options.sendCores,
-                 "cores that share the sends of a dispatch; default: all that may communicate")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--return-cores", arguments.options.returnCores, "likewise the returns of a combine")
-      ->check(CLI::Range(1, 4096));
+                 "cores instead of the target's: N, or cube=N,vector=N,communication=N for separate cores; "
+                 "with send=N or return=N only so many of those that may communicate share the sends of a "
+                 "dispatch or the returns of a combine");
   app.add_option("--slot-rows", arguments.options.slotRows, "rows per slot, a multiple of 16")
       ->check(CLI::Range(16, 65536));
   app.add_option("--tile", arguments.options.tile, "maximum rows and columns per task of a product")

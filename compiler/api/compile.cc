@@ -83,10 +83,7 @@ std::string optionLine(const CompileOptions& options) {
   const auto add = [&](const std::string& word) { line += (line.empty() ? "" : " ") + word; };
   for (const auto& [name, value] : options.sets) add(fmt::format("--set {}={}", name, value));
   for (const auto& [name, word] : options.words) add(fmt::format("--set {}={}", name, word));
-  if (options.cores != 0) add(fmt::format("--cores {}", options.cores));
-  if (options.separate != SeparateCores{}) add("--cores " + coresText(options.separate));
-  if (options.sendCores != 0) add(fmt::format("--send-cores {}", options.sendCores));
-  if (options.returnCores != 0) add(fmt::format("--return-cores {}", options.returnCores));
+  if (const std::string cores = coresText(options); !cores.empty()) add("--cores " + cores);
   if (options.slotRows != 0) add(fmt::format("--slot-rows {}", options.slotRows));
   if (options.tile != 0) add(fmt::format("--tile {}", options.tile));
   if (options.accumulate) add("--accumulate");

@@ -20,14 +20,17 @@ bool parseNumber(std::string_view text, int32_t least, int32_t& value) {
   return error == std::errc() && end == text.data() + text.size() && value >= least && value <= kMaxCores;
 }
 
-// One of cube=N, vector=N, communication=N.
-bool parsePart(std::string_view part, SeparateCores& cores) {
+// N, or KIND=N. Without a kind N is the number of all cores.
+bool parsePart(std::string_view part, CompileOptions& options) {
   const size_t equals = part.find('=');
-  if (equals == std::string_view::npos) return false;
+  if (equals == std::string_view::npos) return parseNumber(part, 1, options.cores);
   const std::string_view kind = part.substr(0, equals), number = part.substr(equals + 1);
-  if (kind == "cube") return parseNumber(number, 1, cores.cube);
-  if (kind == "vector") return parseNumber(number, 1, cores.vector);
-  return kind == "communication" && parseNumber(number, 0, cores.communication.emplace(0));
+  SeparateCores& separate = options.separate;
+  if (kind == "cube") return parseNumber(number, 1, separate.cube);
+  if (kind == "vector") return parseNumber(number, 1, separate.vector);
+  if (kind == "send") return parseNumber(number, 1, options.sendCores);
+  if (kind == "return") return parseNumber(number, 1, options.returnCores);
+  return kind == "communication" && parseNumber(number, 0, separate.communication.emplace(0));
 }
 
 // The words of `fuse` that join a product and vector work in one node; empty: none.
@@ -41,11 +44,11 @@ std::string fusedWords(const std::vector<std::string>& fuse) {
 
 // The sends and returns of which the options limit the cores.
 struct Limit {
-  const char *option, *tasks;
+  const char *kind, *tasks;
   int32_t cores;
 };
 std::array<Limit, 2> listLimits(const CompileOptions& options) {
-  return {{{"--send-cores", "sends", options.sendCores}, {"--return-cores", "returns", options.returnCores}}};
+  return {{{"send", "sends", options.sendCores}, {"return", "returns", options.returnCores}}};
 }
 
 Status checkLimits(const Target& target, const CompileOptions& options) {
@@ -54,8 +57,8 @@ Status checkLimits(const Target& target, const CompileOptions& options) {
                                                          : target.communicationCores;
   for (const Limit& limit : listLimits(options))
     if (limit.cores < 0 || limit.cores > cores)
-      return Error{fmt::format("error: {} is {}, expected 1 to {}, the cores that may communicate",
-                               limit.option, limit.cores, cores)};
+      return Error{fmt::format("error: --cores {}={}, expected 1 to {}, the cores that may communicate",
+                               limit.kind, limit.cores, cores)};
   return {};
 }
 
@@ -84,32 +87,36 @@ Status checkSeparate(const Target& target, const CompileOptions& options) {
 }  // namespace
 
 std::string parseCores(const std::string& text, CompileOptions& options) {
-  if (parseNumber(text, 1, options.cores)) return {};
-  options.cores = 0;
   std::set<std::string_view> kinds;
   std::string_view rest = text;
   bool fits = !rest.empty();
   while (fits && !rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view part = rest.substr(0, comma);
-    fits = parsePart(part, options.separate) && kinds.insert(part.substr(0, part.find('='))).second &&
-           comma + 1 != rest.size();
+    const size_t equals = part.find('=');
+    const std::string_view kind = part.substr(0, equals == part.npos ? 0 : equals);
+    fits = parsePart(part, options) && kinds.insert(kind).second && comma + 1 != rest.size();
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
-  if (fits) return {};
+  if (fits && (options.cores == 0 || options.separate == SeparateCores{})) return {};
   return fmt::format(
-      "--cores {}: expected a number from 1 to {}, or cube=N,vector=N,communication=N or some of these", text,
-      kMaxCores);
+      "--cores {}: expected N, a number from 1 to {}, or some of cube=N,vector=N,communication=N, and "
+      "possibly send=N,return=N",
+      text, kMaxCores);
 }
 
-std::string coresText(const SeparateCores& cores) {
+std::string coresText(const CompileOptions& options) {
+  const SeparateCores& separate = options.separate;
   std::string text;
   const auto add = [&](const char* kind, int32_t count) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", kind, count);
+    text += fmt::format("{}{}{}", text.empty() ? "" : ",", kind, count);
   };
-  if (cores.cube != 0) add("cube", cores.cube);
-  if (cores.vector != 0) add("vector", cores.vector);
-  if (cores.communication) add("communication", *cores.communication);
+  if (options.cores != 0) add("", options.cores);
+  if (separate.cube != 0) add("cube=", separate.cube);
+  if (separate.vector != 0) add("vector=", separate.vector);
+  if (separate.communication) add("communication=", *separate.communication);
+  if (options.sendCores != 0) add("send=", options.sendCores);
+  if (options.returnCores != 0) add("return=", options.returnCores);
   return text;
 }
 
@@ -130,7 +137,7 @@ Status checkCoreOptions(const Target& target, const CompileOptions& options) {
     if (Status status = checkSeparate(target, options); !status) return status;
   } else if (given != SeparateCores{}) {
     return Error{fmt::format("error: the cores of target '{}' are unified, expected their number, not {}",
-                             target.name, coresText(given))};
+                             target.name, coresText(options))};
   }
   return checkLimits(target, options);
 }
@@ -151,7 +158,7 @@ void describeCores(const Target& target, const CompileOptions& options, std::vec
   for (const Limit& limit : listLimits(options))
     if (limit.cores > 0)
       add(fmt::format("{} on the first {} of the cores that may communicate", limit.tasks, limit.cores),
-          fmt::format("as {} says", limit.option));
+          "as --cores says");
 }
 
 }  // namespace sluice

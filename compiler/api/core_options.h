@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-// Reads `N`, or a list of `cube=N`, `vector=N` and `communication=N`, each at most once. Returns the error,
-// or empty; checkCoreOptions() checks whether the target has such cores.
+// Reads a list of `N`, or `cube=N`, `vector=N` and `communication=N`, and of `send=N` and `return=N`, each at
+// most once. Returns the error, or empty; checkCoreOptions() checks whether the target has such cores.
 std::string parseCores(const std::string& text, CompileOptions& options);
 
-// "cube=24,vector=48": the given numbers, as parseCores() reads them.
-std::string coresText(const SeparateCores& cores);
+// "cube=24,vector=48": the given numbers, as parseCores() reads them; empty if there are none.
+std::string coresText(const CompileOptions& options);
 
 // Returns the target, which has separate cube and vector cores, with those numbers of cores. If the number of
 // communication cores is not given, it keeps its share of them.

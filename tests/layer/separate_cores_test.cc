@@ -106,7 +106,7 @@ TEST_CASE("few cores send and return, and the bits stay the same") {
     CompileOptions options = layerOf(2);
     options.sendCores = 2, options.returnCores = 1;
     const Program few = compileFor(train, target, options);
-    CHECK(few.tables().options == all.tables().options + " --send-cores 2 --return-cores 1");
+    CHECK(few.tables().options == all.tables().options + " --cores send=2,return=1");
     int limited = 0;
     for (const Lane& lane : few.tables().lanes) {
       INFO(lane.name);

@@ -138,7 +138,7 @@ def dispatch(
     also gives the step's errors. previous_event is waited for first. allocate_on_comm_stream needs async_finish, and has
     no other effect. Backwards always wait.
     num_sms_dispatch_api, num_sms_combine_api: the number of cores that send rows, and that return them; None: all. The
-    program is compiled for the cores of the target (sluicec --send-cores).
+    program is compiled for the cores of the target (sluicec --cores send=N).
     max_tokens: the most tokens of a rank; without it the group's buffer (get_buffer()) grows where a step needs it.
 
     Gradients flow to x and token_probs or probs, through a combine. Collective, and so is its backward. ValueError or

@@ -24,12 +24,15 @@ TEST_CASE("cores are given as a number or by kind, and printed as they were give
   CHECK(parseCores("12", number).empty());
   CHECK(number.cores == 12);
   CHECK(number.separate == SeparateCores{});
+  CHECK(parseCores("4,send=3,return=1", number).empty());
+  CHECK(number.sendCores == 3);
+  CHECK(coresText(number) == "4,send=3,return=1");
   for (const char* text : {"cube=24,vector=48", "cube=1", "vector=4096", "cube=2,vector=4,communication=0",
-                           "vector=4,communication=3"}) {
+                           "vector=4,communication=3", "cube=2,send=1,return=2", "send=3", "return=1"}) {
     CompileOptions kinds;
     CHECK(parseCores(text, kinds).empty());
     CHECK(kinds.cores == 0);
-    CHECK(coresText(kinds.separate) == text);
+    CHECK(coresText(kinds) == text);
   }
   CompileOptions swapped;
   CHECK(parseCores("vector=4,cube=2", swapped).empty());
@@ -56,11 +59,18 @@ TEST_CASE("what names no cores is refused with what is expected") {
                            "cubes=2",
                            "communication=-1",
                            "cube=2;vector=4",
-                           "vector=4x"}) {
+                           "vector=4x",
+                           "4,cube=2",
+                           "4,5",
+                           "send=0",
+                           "return=x",
+                           "4,send=1,send=2"}) {
     CompileOptions options;
-    CHECK(parseCores(text, options) ==
-          "--cores " + std::string(text) +
-              ": expected a number from 1 to 4096, or cube=N,vector=N,communication=N or some of these");
+    CHECK(
+        parseCores(text, options) ==
+        "--cores " + std::string(text) +
+            ": expected N, a number from 1 to 4096, or some of cube=N,vector=N,communication=N, and possibly "
+            "send=N,return=N");
   }
 }
 
@@ -90,21 +100,21 @@ TEST_CASE("the cores that send or return are at least one, and no more than may 
     return refusal(target, options);
   };
   const auto wrong = [](const char* option, int32_t cores, int32_t most) {
-    return "error: " + std::string(option) + " is " + std::to_string(cores) + ", expected 1 to " +
+    return "error: --cores " + std::string(option) + "=" + std::to_string(cores) + ", expected 1 to " +
            std::to_string(most) + ", the cores that may communicate";
   };
   const Target unified{.name = "cpu", .cores = 6};
   CHECK(limited(unified, 6, 6) == "accepted");
   CHECK(limited(unified, 1, 0) == "accepted");
-  CHECK(limited(unified, 7, 0) == wrong("--send-cores", 7, 6));
-  CHECK(limited(unified, 0, 7) == wrong("--return-cores", 7, 6));
-  CHECK(limited(unified, -1, 2) == wrong("--send-cores", -1, 6));
+  CHECK(limited(unified, 7, 0) == wrong("send", 7, 6));
+  CHECK(limited(unified, 0, 7) == wrong("return", 7, 6));
+  CHECK(limited(unified, -1, 2) == wrong("send", -1, 6));
   CHECK(limited(separate(), 8, 8) == "accepted");
-  CHECK(limited(separate(), 9, 8) == wrong("--send-cores", 9, 8));
+  CHECK(limited(separate(), 9, 8) == wrong("send", 9, 8));
   Target shared = separate();
   shared.communicationCores = 0;
   CHECK(limited(shared, 48, 9) == "accepted");
-  CHECK(limited(shared, 4, 49) == wrong("--return-cores", 49, 48));
+  CHECK(limited(shared, 4, 49) == wrong("return", 49, 48));
 }
 
 TEST_CASE("cores that a target has not are refused, and so is what none of its cores can run") {

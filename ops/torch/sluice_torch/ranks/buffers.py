@@ -59,20 +59,20 @@ class ExchangeShape:
             return cache.compile_graph(graph, sizes, options=self._options())
         except RuntimeError as error:
             for name, option in CORES:
-                found = re.search(rf"--{option}-cores( is .*)", str(error))
+                found = re.search(rf"--cores {option}=(\d+, .*)", str(error))
                 if found:
-                    raise ValueError(name + found[1]) from None
+                    raise ValueError(f"{name} is {found[1]}") from None
             raise
 
     def _options(self) -> tuple[str, ...]:
-        options = []
+        limits = []
         for name, option in CORES:
             cores = getattr(self, f"{option}_cores")
             if cores is None:
                 continue
             whole_number(name, cores, 1, MAX_THREADS)
-            options.append(f"--{option}-cores={cores}")
-        return tuple(options)
+            limits.append(f"{option}={cores}")
+        return (f"--cores={','.join(limits)}",) if limits else ()
 
     @property
     def max_owners(self) -> int:
