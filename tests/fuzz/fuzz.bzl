@@ -19,7 +19,7 @@ _options = rule(
 def fuzz_target(name, deps, seeds = [], dictionary = None, damaged = 100, copts = [], slow_build = False):
     """Makes, of NAME_fuzz.cc, which defines LLVMFuzzerTestOneInput:
 
-      NAME_fuzz         for libFuzzer, --config=fuzz only; tools/fuzz builds and runs it
+      NAME_fuzz         for libFuzzer, --config=fuzz only; tools/lab/fuzz builds and runs it
       NAME_options      its seeds and dictionary, as options of libFuzzer
       NAME_replay_test  feeds every seed, and `damaged` copies of each with random damage; any compiler
 
@@ -30,7 +30,7 @@ def fuzz_target(name, deps, seeds = [], dictionary = None, damaged = 100, copts 
       dictionary: tokens for libFuzzer, a file in dictionaries/
       damaged: copies of each seed that the replay damages
       copts: of NAME_fuzz.cc
-      slow_build: true where it links compiler or kernels: tools/fuzz --quick leaves it out
+      slow_build: true where it links compiler or kernels: tools/lab/fuzz --quick leaves it out
     """
     seeds = native.glob(["corpus/" + name + "/*"], allow_empty = True) + seeds
     native.cc_library(

@@ -5,7 +5,7 @@ import os
 
 import torch
 
-from soak_cases.c_library import TYPES, ContextOptions, Library, Tensor
+from bench_torch.c_library import TYPES, ContextOptions, Library, Tensor
 
 _TYPES = {torch.float32: TYPES["F32"], torch.bfloat16: TYPES["BF16"], torch.int32: TYPES["I32"]}
 

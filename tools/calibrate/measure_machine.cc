@@ -10,7 +10,7 @@
 
 #include "ops/bench/probes.h"
 #include "runtime/base/threads.h"
-#include "runtime/bench/chain.h"
+#include "tools/calibrate/chain.h"
 #include "tools/calibrate/measure.h"
 
 namespace sluice::tools {

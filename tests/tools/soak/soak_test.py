@@ -32,7 +32,7 @@ DEEDS = {
 
 
 def soak(tools, *arguments):
-    return subprocess.run(["/usr/bin/python3", os.path.join(ROOT, "tools/soak"), "--tools", tools, "--seed", SEED, *arguments],
+    return subprocess.run(["/usr/bin/python3", os.path.join(ROOT, "tools/lab/soak"), "--tools", tools, "--seed", SEED, *arguments],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -67,7 +67,7 @@ class SoakTest(unittest.TestCase):
                 done = soak(self.folder, "--case", "3", "--trouble", "nothing")
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertIn(found, done.stdout)
-                self.assertIn("again: tools/soak --seed 11 --ranks 4 --trouble nothing --case 3", done.stdout)
+                self.assertIn("again: tools/lab/soak --seed 11 --ranks 4 --trouble nothing --case 3", done.stdout)
                 self.assertRegex(done.stdout, r"(?m)^0 passed, 1 failed$")
 
     def test_a_trouble_that_is_not_there_is_named(self):

@@ -16,10 +16,12 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [LAB, os.path.dirname(LAB)]
 
-from soak_cases import c_library, safetensors  # noqa: E402: found by the path above
-from soak_cases.c_library import ABORTED, ARGUMENT, CANCELLED, FAILED, OK, Bound, Handle, Library  # noqa: E402
+from bench_torch import c_library  # noqa: E402: found by the paths above
+from bench_torch.c_library import ABORTED, ARGUMENT, CANCELLED, FAILED, OK, Bound, Handle, Library  # noqa: E402
+from soak_cases import safetensors  # noqa: E402
 
 GROWTH = 8 << 20  # bytes of resident memory: more than the noise of an allocator, less than one leaked layer
 SETTLED = 0.4  # share of the time after which all lasting memory has been allocated

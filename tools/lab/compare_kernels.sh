@@ -2,8 +2,8 @@
 # Products by the kernels of this tree and of others, in turn in one process, for example those of an older
 # commit:
 #   git worktree add /tmp/before HEAD~1
-#   ops/bench/compare_kernels.sh --layout transposed --rows 64 /tmp/before .
-# Options: bazel run //ops:compare_kernels -- --help. Builds //ops:avx512 (or that of --isa) in each tree.
+#   tools/lab/compare_kernels.sh --layout transposed --rows 64 /tmp/before .
+# Options: bazel run //tools/lab:compare_kernels -- --help. Builds //ops:avx512 (or that of --isa) in each tree.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 isa=avx512 trees=() options=()
@@ -26,5 +26,5 @@ for tree in "${trees[@]}"; do
   libraries+=("$folder/${#libraries[@]}-$(basename "$(realpath "$tree")").so")
   g++ -shared -Wl,--whole-archive "$tree/bazel-bin/ops/lib$isa.a" -Wl,--no-whole-archive -o "${libraries[-1]}"
 done
-bazel build //ops:compare_kernels >&2
-bazel-bin/ops/compare_kernels "${options[@]}" "${libraries[@]}"
+bazel build //tools/lab:compare_kernels >&2
+bazel-bin/tools/lab/compare_kernels "${options[@]}" "${libraries[@]}"

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "runtime/base/clock.h"
-#include "runtime/bench/chain.h"
+#include "tools/calibrate/chain.h"
 
 namespace sluice {
 namespace {

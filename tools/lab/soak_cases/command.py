@@ -1,4 +1,4 @@
-"""The loop of tools/soak: cases until the time is over, a line for each anomaly, a table, a last line."""
+"""The loop of tools/lab/soak: cases until the time is over, a line for each anomaly, a table, a last line."""
 import argparse
 import collections
 import os
@@ -82,7 +82,7 @@ class Soak:
 
     def repeat(self, case):
         more = f" --trouble {self.options.trouble}" if self.options.trouble else ""
-        return f"tools/soak --seed {self.options.seed} --ranks {self.options.ranks}{more} --case {case}"
+        return f"tools/lab/soak --seed {self.options.seed} --ranks {self.options.ranks}{more} --case {case}"
 
     def fail(self, trouble, case, what, text):
         self.tally.add(trouble, "failed", False)
@@ -140,7 +140,7 @@ class Soak:
 
 
 def parse(arguments, doc):
-    parser = argparse.ArgumentParser(prog="tools/soak", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="tools/lab/soak", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0, help="duration (default: 1)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all choices (default: 1)")
     parser.add_argument("--ranks", type=int, default=4, help="maximum ranks of a layer (default: 4)")

@@ -14,13 +14,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/bench/one_thread.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
 #include "runtime/abi/kernels.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/threads.h"
+#include "tools/lab/one_thread.h"
 
 namespace sluice::ops {
 namespace {

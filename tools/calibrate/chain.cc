@@ -1,4 +1,4 @@
-#include "runtime/bench/chain.h"
+#include "tools/calibrate/chain.h"
 
 #include <fmt/format.h>
 

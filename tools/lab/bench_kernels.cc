@@ -14,12 +14,12 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/bench/one_thread.h"
 #include "ops/bench/peak.h"
 #include "ops/bench/probes.h"
 #include "runtime/abi/kernels.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/tiling.h"
+#include "tools/lab/one_thread.h"
 
 namespace sluice::ops {
 namespace {
